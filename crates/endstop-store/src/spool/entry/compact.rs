@@ -6,6 +6,13 @@
 use endstop::Record;
 use endstop::record::Name;
 
+/// A name with what stands around it, which is one copy.
+macro_rules! key {
+    ($name:literal) => {
+        concat!(",\"", $name, "\":")
+    };
+}
+
 /// Appends a record.
 pub(super) fn write(buffer: &mut Vec<u8>, record: &Record) {
     let Record {
@@ -48,127 +55,125 @@ pub(super) fn write(buffer: &mut Vec<u8>, record: &Record) {
         upstream_request_id,
         rules,
     } = record;
-    let mut fields = Fields { buffer, opened: false };
-    fields.text_if("id", id);
-    fields.text_if("turn_id", turn_id);
-    fields.number("attempt", (*attempt).into());
-    fields.number("created_at", *created_at);
+    let mut fields = Fields { start: buffer.len(), buffer };
+    fields.text_if(key!("id"), id);
+    fields.text_if(key!("turn_id"), turn_id);
+    fields.number(key!("attempt"), (*attempt).into());
+    fields.number(key!("created_at"), *created_at);
     if let Some(team_id) = team_id {
-        fields.text("team_id", team_id);
+        fields.text(key!("team_id"), team_id);
     }
     if let Some(key_id) = key_id {
-        fields.text("key_id", key_id);
+        fields.text(key!("key_id"), key_id);
     }
-    fields.text_if("upstream", upstream);
-    fields.text_if("path", path);
-    fields.word("provider", provider);
+    fields.text_if(key!("upstream"), upstream);
+    fields.text_if(key!("path"), path);
+    fields.word(key!("provider"), provider);
     if let Some(model) = model {
-        fields.text("model", model);
+        fields.text(key!("model"), model);
     }
-    fields.word("dialect", dialect);
-    fields.flag("streamed", *streamed);
-    fields.word("mode", mode);
+    fields.word(key!("dialect"), dialect);
+    fields.flag(key!("streamed"), *streamed);
+    fields.word(key!("mode"), mode);
     if let Some(status) = status {
-        fields.number("status", (*status).into());
+        fields.number(key!("status"), (*status).into());
     }
     if let Some(client_status) = client_status {
-        fields.number("client_status", (*client_status).into());
+        fields.number(key!("client_status"), (*client_status).into());
     }
     if let Some(native_finish_reason) = native_finish_reason {
-        fields.text("native_finish_reason", native_finish_reason);
+        fields.text(key!("native_finish_reason"), native_finish_reason);
     }
     if let Some(native_field) = native_field {
-        fields.word("native_field", native_field);
+        fields.word(key!("native_field"), native_field);
     }
     if let Some(finish_reason) = finish_reason {
-        fields.word("finish_reason", finish_reason);
+        fields.word(key!("finish_reason"), finish_reason);
     }
-    fields.word("reason", reason);
-    fields.word("confidence", confidence);
-    fields.word("closed", closed);
-    fields.word("cause", cause);
-    fields.texts("shown", shown);
+    fields.word(key!("reason"), reason);
+    fields.word(key!("confidence"), confidence);
+    fields.word(key!("closed"), closed);
+    fields.word(key!("cause"), cause);
+    fields.texts(key!("shown"), shown);
     if let Some(decision) = decision {
-        fields.word("decision", decision);
+        fields.word(key!("decision"), decision);
     }
-    fields.word("action", action);
+    fields.word(key!("action"), action);
     if let Some(tokens_in) = tokens_in {
-        fields.number("tokens_in", *tokens_in);
+        fields.number(key!("tokens_in"), *tokens_in);
     }
     if let Some(tokens_out) = tokens_out {
-        fields.number("tokens_out", *tokens_out);
+        fields.number(key!("tokens_out"), *tokens_out);
     }
     if let Some(tokens_reasoning) = tokens_reasoning {
-        fields.number("tokens_reasoning", *tokens_reasoning);
+        fields.number(key!("tokens_reasoning"), *tokens_reasoning);
     }
     if let Some(tokens_cached) = tokens_cached {
-        fields.number("tokens_cached", *tokens_cached);
+        fields.number(key!("tokens_cached"), *tokens_cached);
     }
     if let Some(cap) = cap {
-        fields.number("cap", *cap);
+        fields.number(key!("cap"), *cap);
     }
     if let Some(first_byte_us) = first_byte_us {
-        fields.number("first_byte_us", *first_byte_us);
+        fields.number(key!("first_byte_us"), *first_byte_us);
     }
-    fields.number("total_us", *total_us);
-    fields.number("bytes", *bytes);
-    fields.number("delivered_bytes", *delivered_bytes);
-    fields.number("events", *events);
+    fields.number(key!("total_us"), *total_us);
+    fields.number(key!("bytes"), *bytes);
+    fields.number(key!("delivered_bytes"), *delivered_bytes);
+    fields.number(key!("events"), *events);
     if let Some(error_type) = error_type {
-        fields.text("error_type", error_type);
+        fields.text(key!("error_type"), error_type);
     }
     if let Some(upstream_request_id) = upstream_request_id {
-        fields.text("upstream_request_id", upstream_request_id);
+        fields.text(key!("upstream_request_id"), upstream_request_id);
     }
-    fields.number("rules", (*rules).into());
+    fields.number(key!("rules"), (*rules).into());
     fields.close();
 }
 
 /// The fields of an object.
 struct Fields<'b> {
     buffer: &'b mut Vec<u8>,
-    opened: bool,
+    /// Place of the bracket that opens the object. A comma stands there until the end.
+    start: usize,
 }
 
 impl Fields<'_> {
-    fn name(&mut self, name: &str) {
-        self.buffer.push(if std::mem::replace(&mut self.opened, true) { b',' } else { b'{' });
-        self.buffer.push(b'"');
-        self.buffer.extend_from_slice(name.as_bytes());
-        self.buffer.extend_from_slice(b"\":");
+    fn name(&mut self, key: &'static str) {
+        self.buffer.extend_from_slice(key.as_bytes());
     }
 
-    fn text_if(&mut self, name: &str, text: &str) {
+    fn text_if(&mut self, key: &'static str, text: &str) {
         if !text.is_empty() {
-            self.text(name, text);
+            self.text(key, text);
         }
     }
 
     /// Adds a text, also an empty one: an optional text that is there is not the default.
-    fn text(&mut self, name: &str, text: &str) {
-        self.name(name);
+    fn text(&mut self, key: &'static str, text: &str) {
+        self.name(key);
         push_text(self.buffer, text);
     }
 
     /// Adds a name. Endstop's own names need no escapes; an empty one is the default.
-    fn word(&mut self, name: &str, word: &Name) {
+    fn word(&mut self, key: &'static str, word: &Name) {
         match word {
             Name::Borrowed("") => {}
             Name::Borrowed(word) => {
-                self.name(name);
+                self.name(key);
                 self.buffer.push(b'"');
                 self.buffer.extend_from_slice(word.as_bytes());
                 self.buffer.push(b'"');
             }
-            Name::Owned(word) => self.text(name, word),
+            Name::Owned(word) => self.text(key, word),
         }
     }
 
-    fn texts(&mut self, name: &str, texts: &[Name]) {
+    fn texts(&mut self, key: &'static str, texts: &[Name]) {
         if texts.is_empty() {
             return;
         }
-        self.name(name);
+        self.name(key);
         for (at, text) in texts.iter().enumerate() {
             self.buffer.push(if at == 0 { b'[' } else { b',' });
             push_text(self.buffer, text);
@@ -176,8 +181,8 @@ impl Fields<'_> {
         self.buffer.push(b']');
     }
 
-    fn number(&mut self, name: &str, number: u64) {
-        self.name(name);
+    fn number(&mut self, key: &'static str, number: u64) {
+        self.name(key);
         let mut digits = [0; 20];
         let (mut at, mut rest) = (digits.len(), number);
         loop {
@@ -193,21 +198,26 @@ impl Fields<'_> {
         self.buffer.extend_from_slice(digits.get(at..).unwrap_or_default());
     }
 
-    fn flag(&mut self, name: &str, flag: bool) {
+    fn flag(&mut self, key: &'static str, flag: bool) {
         if flag {
-            self.name(name);
+            self.name(key);
             self.buffer.extend_from_slice(b"true");
         }
     }
 
     fn close(self) {
-        self.buffer.extend_from_slice(if self.opened { b"}" } else { b"{}" });
+        match self.buffer.get_mut(self.start) {
+            Some(comma) => *comma = b'{',
+            None => self.buffer.push(b'{'),
+        }
+        self.buffer.push(b'}');
     }
 }
 
 fn push_text(buffer: &mut Vec<u8>, text: &str) {
-    let plain = |byte: u8| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
-    if text.bytes().all(plain) {
+    let plain = |byte: u8| matches!(byte, b' '..=b'~') & (byte != b'"') & (byte != b'\\');
+    // Not `all`, which the compiler does not vectorize.
+    if text.bytes().fold(true, |all, byte| all & plain(byte)) {
         buffer.push(b'"');
         buffer.extend_from_slice(text.as_bytes());
         buffer.push(b'"');
