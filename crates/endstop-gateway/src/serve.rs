@@ -254,8 +254,9 @@ impl Serving {
         let (parts, body) = request.into_parts();
         // The body of such a request is only sent if its length is known.
         let is_bodiless = matches!(parts.method, Method::GET | Method::HEAD);
-        let is_empty = body.is_end_stream();
-        let is_unsized = is_bodiless && !is_empty;
+        let is_unsized = is_bodiless && !body.is_end_stream();
+        // With a length of 0, the head is passed on as it came.
+        let is_empty = body.is_end_stream() && !parts.headers.contains_key(header::CONTENT_LENGTH);
         let body = if is_empty {
             RequestBody::Whole(None)
         } else if upstream.credentials.is_some() || is_unsized {
