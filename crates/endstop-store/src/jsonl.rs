@@ -62,7 +62,7 @@ impl Jsonl {
         let mut options = OpenOptions::new();
         let mut file = options.read(true).append(true).create(true).mode(0o600).open(&self.file)?;
         if is_torn(&mut file)? {
-            // A process died while it wrote a line. That line is no JSON; its ending comes again.
+            // A process died while it wrote a line. That line is not valid JSON, and its ending is written again.
             file.write_all(b"\n")?;
         }
         file.write_all(lines)?;
