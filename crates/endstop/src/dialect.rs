@@ -30,6 +30,7 @@ pub(crate) mod openai_assistants;
 pub(crate) mod openai_chat;
 pub(crate) mod openai_completions;
 pub(crate) mod openai_responses;
+mod overflow;
 pub(crate) mod partial_args;
 pub(crate) mod replicate;
 pub(crate) mod sap_orchestration;

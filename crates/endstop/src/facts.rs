@@ -38,6 +38,8 @@ pub(crate) struct Facts {
     /// The current frame came after the end marker.
     pub(crate) past_end: bool,
     pub(crate) late_event: bool,
+    /// Whether a less complete finish reason came after the end marker.
+    worse_late: bool,
     /// A guardrail or a content filter intervened, in whichever choice.
     pub(crate) guardrail: bool,
     pub(crate) excess: u32,
@@ -139,6 +141,8 @@ struct Call {
     /// block is closed.
     settled: bool,
     closed: bool,
+    /// Whether its block was closed after the end marker.
+    closed_late: bool,
 }
 
 /// Kinds of content in a choice.
@@ -247,7 +251,13 @@ impl Facts {
                 let of = self.choices.iter_mut().filter(|known| known.index == *choice);
                 let mut calls = of.flat_map(|known| known.calls.iter_mut().rev());
                 let open = calls.find(|known| known.number == *call && !known.closed);
-                open.into_iter().for_each(|known| known.closed = true);
+                // After the end marker, a call is complete only with another one.
+                self.late_event |= self.past_end && open.is_some();
+                let past_end = self.past_end;
+                open.into_iter().for_each(|known| {
+                    known.closed = !past_end;
+                    known.closed_late = past_end;
+                });
             }
             Event::Usage(usage) => self.usage.update(usage),
             Event::Word { choice, field, word } => self.word(*choice, field, word, wire, limits),
@@ -673,6 +683,7 @@ impl Facts {
             unclear: false,
             settled: false,
             closed: false,
+            closed_late: false,
         });
     }
 
@@ -684,8 +695,11 @@ impl Facts {
         wire: &Wire,
         limits: &Limits,
     ) {
+        let meaning = wire.meaning(field, word);
         if self.past_end {
             self.late_event = true;
+            let known = self.choice(index).and_then(|choice| choice.meaning);
+            self.worse_late |= known.is_none_or(|known| meaning.reason() > known.reason());
             return;
         }
         self.changes += 1;
@@ -696,7 +710,7 @@ impl Facts {
         }
         choice.say(
             Said::new(field, clean(&word.to_text(), WORD_CAP)),
-            wire.meaning(field, word),
+            meaning,
             wire.profile.dialect.wins,
         );
         self.any_said = true;
@@ -749,8 +763,10 @@ impl Facts {
     fn prove(&mut self, wire: &Wire) {
         self.changes += u64::from(!self.proven);
         self.proven = true;
+        let calls = self.choices.iter_mut().flat_map(|choice| &mut choice.calls);
+        calls.for_each(|call| call.closed |= call.closed_late && !self.worse_late);
         // On wires where no event closes a call, the end of the response does.
-        if wire.profile.dialect.calls_close == CallsClose::ByWord {
+        if wire.profile.dialect.calls_close == CallsClose::ByWord && !self.past_end {
             let calls = self.choices.iter_mut().flat_map(|choice| &mut choice.calls);
             calls.for_each(|call| call.closed = true);
         }
@@ -945,7 +961,9 @@ impl Choice {
             // Another reader may see a complete call where this one sees a contradiction, a value that
             // is too deep or something that is not JSON, such as `NaN`.
             whole: count(|call| !call.by_provider && (call.is_whole() || call.is_malformed())),
-            closed: count(|call| !call.by_provider && (call.closed || call.settled)),
+            closed: count(|call| {
+                !call.by_provider && (call.closed || call.closed_late || call.settled)
+            }),
             by_provider,
             said: self.said.is_some(),
         }

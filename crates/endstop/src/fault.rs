@@ -179,7 +179,9 @@ impl FaultKind {
             Self::NotFound => "the model or the route does not exist",
             Self::InvalidRequest => "the provider rejected the request as invalid",
             Self::Server => "the provider failed",
-            Self::BadPayload => "something else came back instead of a response",
+            Self::BadPayload => {
+                "an HTML page, plain text or binary data came back instead of a response"
+            }
         }
     }
 }

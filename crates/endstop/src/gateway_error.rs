@@ -39,6 +39,9 @@ pub struct ErrorShape {
     pub in_stream: fn(&GatewayError<'_>) -> Value,
     /// Returns the name and the payload of the event that ends a failed stream, after the error.
     pub last: Option<LastEvent>,
+    /// Beginning of a server-sent event that stays unfinished after the error; empty for none. It is for
+    /// clients that overlook the error, recover from an unfinished event, and crash on an abort.
+    pub unfinished: &'static str,
     /// Returns the body of an error response.
     pub body: fn(&GatewayError<'_>) -> Value,
     /// End of the connection after the error.
@@ -101,7 +104,8 @@ impl Profile {
             Framing::Sse => {
                 let last = self.error_shape.last.map(|last| last(gateway_error));
                 let last = last.map(|(name, payload)| sse_event(name, &payload.to_string()));
-                sse_event(self.error_shape.event, &payload()) + &last.unwrap_or_default()
+                let error = sse_event(self.error_shape.event, &payload());
+                error + &last.unwrap_or_default() + self.error_shape.unfinished
             }
             Framing::Lines => format!("{}\n", payload()),
             // The bracket stays open: the connection is aborted next.
@@ -182,6 +186,33 @@ mod tests {
             }
         }
         assert!(!dialect::ALL.is_empty());
+    }
+
+    /// Clients decide by these names whether to ask again, and how to report the error.
+    #[test]
+    fn errors_have_the_names_that_providers_give_them() {
+        let named = |profile: &Profile, status: u16, repeats: bool| {
+            let trouble = GatewayError { status, repeats, ..TROUBLE };
+            let body: Value = serde_json::from_slice(&profile.error_body(&trouble)).unwrap();
+            let name = ["/error/status", "/error/type", "/__type"].map(|at| body.pointer(at));
+            name.into_iter().flatten().find_map(Value::as_str).unwrap().to_owned()
+        };
+        let (google, bedrock) = (&provider::GOOGLE.main, &provider::BEDROCK.main);
+        for (status, of_google, of_anthropic, of_bedrock) in [
+            (400, "FAILED_PRECONDITION", "invalid_request_error", "ValidationException"),
+            (401, "UNAUTHENTICATED", "authentication_error", "AccessDeniedException"),
+            (403, "PERMISSION_DENIED", "permission_error", "AccessDeniedException"),
+            (404, "NOT_FOUND", "not_found_error", "ResourceNotFoundException"),
+            (429, "RESOURCE_EXHAUSTED", "rate_limit_error", "ThrottlingException"),
+            (502, "UNAVAILABLE", "api_error", "ModelErrorException"),
+            (503, "UNAVAILABLE", "api_error", "ServiceUnavailableException"),
+            (504, "DEADLINE_EXCEEDED", "api_error", "ModelErrorException"),
+        ] {
+            let repeats = status < 429;
+            assert_eq!(named(google, status, repeats), of_google, "{status}");
+            assert_eq!(named(&provider::ANTHROPIC.main, status, repeats), of_anthropic, "{status}");
+            assert_eq!(named(bedrock, status, repeats), of_bedrock, "{status}");
+        }
     }
 
     #[test]

@@ -54,6 +54,10 @@ already-sent text.";
 pub const REPAIR: &str = "The call of the tool `{tool}` in the previous response was incomplete and \
 did not run. Emit one complete tool call payload only, with all of its arguments and no other text.";
 
+/// Text in place of one with `{tool}`, if the name of the tool is not known.
+const NAMELESS_REPAIR: &str = "The tool call in the previous response was incomplete and did not run. Emit \
+one complete tool call payload only, with all of its arguments and no other text.";
+
 /// Length of the end of the answer that a user message quotes, in characters.
 pub const TAIL: usize = 1200;
 
@@ -376,6 +380,17 @@ pub fn messages(profile: &Profile, request: &str) -> Option<u32> {
     Edit::new(profile, request).ok()?.messages()
 }
 
+/// Checks the parts of a request that the functions of this module read: its messages and its output
+/// limit.
+///
+/// # Errors
+///
+/// Returns the field, what is wrong with it and what is allowed.
+pub fn check_request(profile: &Profile, request: &str) -> Result<(), String> {
+    let edit = Edit::new(profile, request).map_err(|why| why.to_string())?;
+    edit.check()
+}
+
 /// Resumes an answer that the provider paused, without adding a message.
 ///
 /// A compaction pauses an answer too. Its block replaces the messages that it summarises, which
@@ -428,14 +443,18 @@ pub fn repair_tool_call(
         Resume::Hint(role) => role,
         Resume::Prefill(_) | Resume::Token(_) => profile.request_shape.hint,
     };
-    let ask = wording.repair.replace("{tool}", tool);
+    let ask = match tool {
+        "" if wording.repair.contains("{tool}") => NAMELESS_REPAIR.to_owned(),
+        tool => wording.repair.replace("{tool}", tool),
+    };
+    let of = if tool.is_empty() { "tool call".to_owned() } else { format!("call of `{tool}`") };
     edit.say(so_far.text, role, &ask)?;
     let heat = if cold { ", at temperature 0" } else { "" };
     let sentence = match &forced {
         Ok(field) => {
-            format!("one complete call of `{tool}` is requested, forced by `{field}`{heat}")
+            format!("one complete {of} is requested, forced by `{field}`{heat}")
         }
-        Err(why) => format!("one complete call of `{tool}` is requested, not forced ({why}){heat}"),
+        Err(why) => format!("one complete {of} is requested, not forced ({why}){heat}"),
     };
     let forced_by = forced.ok().map(str::to_owned);
     edit.done(RequestChange::Repair { role, forced_by, cold }, sentence)

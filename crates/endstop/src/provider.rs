@@ -15,7 +15,7 @@ use crate::frame::Framing;
 use crate::gateway_error::ErrorShape;
 use crate::next_request::{RequestShape, Restriction};
 use crate::verdict::Meaning;
-pub use crate::version::{Values, Version, VersionAt};
+pub use crate::version::{Version, VersionAt};
 
 /// Declares the providers: a module and a constant each.
 macro_rules! providers {
@@ -565,6 +565,11 @@ impl Wire {
         };
         let known = || tables().find_map(|words| words.meaning(&text));
         self.taught(field, &text).or_else(known).unwrap_or(Meaning::Unknown)
+    }
+
+    /// Reports whether a user gave this finish reason in this field a meaning.
+    pub(crate) fn is_taught(&self, field: &str, word: &str) -> bool {
+        self.taught(field, word).is_some()
     }
 
     /// Returns the meaning that a user gave a finish reason. The last one applies.

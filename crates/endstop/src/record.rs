@@ -367,7 +367,10 @@ impl Record {
             Meaning::Nothing | Meaning::Known(_) | Meaning::Vague(_) => Some(meaning),
         })?;
         if !is_built_in && verdict.reason == Reason::Unknown {
-            verdict.sentence.push_str(", which is not a built-in finish reason");
+            let word = self.native_finish_reason.as_ref().map(|word| format!("`{word}`"));
+            let after = word.and_then(|word| Some(verdict.sentence.find(&word)? + word.len()));
+            let after = after.unwrap_or(verdict.sentence.len());
+            verdict.sentence.insert_str(after, ", which is not a built-in finish reason");
         }
         Some(verdict)
     }
@@ -556,6 +559,18 @@ mod tests {
         };
         let shrugged = "the provider said `shrugged`, which is not a built-in finish reason";
         assert_eq!(sentence("openai", "shrugged"), shrugged);
+        let unmarked = Record {
+            provider: "openai".into(),
+            dialect: "openai-chat".into(),
+            native_field: Some("finish_reason".into()),
+            native_finish_reason: Some("shrugged".to_owned()),
+            reason: "unknown".into(),
+            closed: "eof".into(),
+            shown: vec!["missing_marker".into()],
+            ..Record::default()
+        };
+        let unmarked = unmarked.sentence();
+        assert!(unmarked.starts_with(shrugged), "{unmarked}");
         assert_eq!(sentence("openai", "enough"), "the provider said `enough`");
         assert_eq!(sentence("acme", "length"), "the provider said `length`");
     }

@@ -981,9 +981,14 @@ like = "anthropic-messages"
             "invalid meaning `nope` for `y`",
         );
         fails(
-            &with("[provider.acme.versions.2.words]\nx = \"nope\"\n"),
+            &with("[provider.acme.versions.v2.words]\nx = \"nope\"\n"),
             4,
             "invalid meaning `nope` for `x`",
+        );
+        fails(
+            &with("[provider.acme.versions.2099.words]\nx = \"failed\"\n"),
+            3,
+            "invalid version `2099`: requests name the version of this API in their path",
         );
         fails(&with("[provider.acme.versions.2]\nwrods = 1\n"), 4, "unknown field `wrods`");
     }

@@ -104,6 +104,11 @@ impl EventSink<'_, '_> {
         self.wire.is_pending(field, word)
     }
 
+    /// Reports whether the user gave this finish reason in this field a meaning.
+    pub(crate) fn is_taught(&self, field: &str, word: &str) -> bool {
+        self.wire.is_taught(field, word)
+    }
+
     /// Emits a fact of the wire, unless its value is empty.
     pub fn detail(&mut self, choice: Option<u32>, key: &'static str, value: &str) {
         if !value.is_empty() {

@@ -130,7 +130,13 @@ fn is_invisible(c: char) -> bool {
 /// names of Rust types. `noun` is the kind of a name that is unknown, such as `reason`.
 #[must_use]
 pub fn plain_error(message: &str, noun: &str) -> String {
+    // The TOML parser passes on a date as a table with one key.
+    if message.contains("$__toml_private") {
+        return "a date or time is not allowed here".to_owned();
+    }
     let line = message.lines().collect::<Vec<_>>().join("; ");
+    let line = PLAIN.iter().fold(line, |line, (odd, plain)| line.replace(odd, plain));
+    let line = without_type_names(&line);
     let words = line.split(' ').map(|word| match word {
         "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, 0 or more",
         "i64" | "i128" => "a whole number",
@@ -149,6 +155,27 @@ pub fn plain_error(message: &str, noun: &str) -> String {
         Some(name) => format!("unknown {noun} {name}: expected {expected}"),
         None => format!("{problem}: expected {expected}"),
     }
+}
+
+/// Phrases of the parsers, and what they are for people.
+const PLAIN: &[(&str, &str)] = &[
+    ("wanted string or table", "expected a string"),
+    ("wanted exactly 1 element, found 0 elements", "expected a string, found an empty table"),
+    ("a nonzero u64", "a whole number, 1 or more"),
+    ("a nonzero u32", "a whole number, 1 or more"),
+    ("a nonzero usize", "a whole number, 1 or more"),
+    ("expected a map", "expected a table"),
+    ("expected a sequence", "expected a list"),
+    ("type: map,", "type: a table,"),
+    ("type: sequence,", "type: a list,"),
+    ("floating point", "number"),
+];
+
+/// Replaces the names of Rust types by "a table".
+fn without_type_names(line: &str) -> String {
+    let Some((before, rest)) = line.split_once("struct ") else { return line.to_owned() };
+    let rest = rest.trim_start_matches(|c: char| c.is_ascii_alphanumeric());
+    format!("{before}a table{rest}")
 }
 
 /// Returns the number and the full key of each line of a TOML file that has a key.
@@ -224,6 +251,23 @@ mod tests {
             ("unknown field `a`, expected `b`", "unknown field `a`: expected `b`"),
             ("missing field `a`", "missing field `a`"),
             ("a\nb", "a; b"),
+            (
+                "invalid type: map, expected u32",
+                "expected a whole number, 0 or more, found a table",
+            ),
+            (
+                "invalid type: integer `3`, expected struct Price",
+                "expected a table, found integer `3`",
+            ),
+            (
+                "invalid value: integer `0`, expected a nonzero u64",
+                "expected a whole number, 1 or more, found integer `0`",
+            ),
+            ("invalid type: sequence, expected a map", "expected a table, found a list"),
+            (
+                "invalid type: string \"$__toml_private_datetime\", expected a spanned value",
+                "a date or time is not allowed here",
+            ),
         ] {
             assert_eq!(plain(message), want);
         }

@@ -355,6 +355,18 @@ pub fn allow(ending: &Ending, calls: &[ToolCall]) -> Allow {
     }
 }
 
+/// Returns the call that is to be repaired: the first one that is incomplete or malformed, or else the first
+/// one that the end of the response did not confirm.
+#[must_use]
+pub fn first_broken(calls: &[ToolCall]) -> Option<&ToolCall> {
+    let is_closed = |call: &&ToolCall| match call.state {
+        CallState::Closed | CallState::Complete => true,
+        CallState::Open | CallState::Parsable | CallState::Malformed | CallState::Orphaned => false,
+    };
+    let unconfirmed = |call: &&ToolCall| call.state != CallState::Complete;
+    calls.iter().find(|call| !is_closed(call)).or_else(|| calls.iter().find(unconfirmed))
+}
+
 /// Returns the calls that a client could run after these bytes if it does not wait for the end:
 /// calls with complete arguments, a closed block, or arguments that only a lenient parser reads.
 ///

@@ -1,4 +1,4 @@
-//! API versions: their place in a request, and the changes that they make to endings.
+//! API versions and their place in a request.
 //!
 //! A provider's profile lists its versions. [`asked_for`] returns the version of a request. An
 //! ending includes it, and users can define finish reasons for a single version.
@@ -8,15 +8,14 @@ use crate::text;
 /// Maximum length of a version, in bytes.
 const MOST: usize = 64;
 
-/// Versions of an API, and the changes that they make.
+/// Place that names the version of an API. The built-in finish reasons are those of all versions;
+/// users can define others for a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Place that names the version.
     pub at: VersionAt,
-    /// Versions that make these changes.
-    pub values: Values,
-    /// Description of the changes to endings.
-    pub changes: &'static str,
+    /// Differences between versions, for the documentation.
+    pub note: &'static str,
 }
 
 /// Place that names the version of an API.
@@ -29,35 +28,6 @@ pub enum VersionAt {
     Query(&'static str),
     /// Segment of the path, such as `v1beta`.
     Path,
-    /// Host name, for an API that two services offer in different versions.
-    Host,
-}
-
-/// Versions of an API: all, one, or a range. Ranges compare as text, which suits dates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Values {
-    /// All versions.
-    Any,
-    /// This version.
-    Is(&'static str),
-    /// This version and later ones.
-    From(&'static str),
-    /// Versions before this one.
-    Before(&'static str),
-}
-
-impl Values {
-    /// Reports whether this version is included.
-    #[must_use]
-    pub fn hold(self, version: &str) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Is(known) => version == known,
-            Self::From(first) => version >= first,
-            Self::Before(end) => version < end,
-        }
-    }
 }
 
 /// Returns the version that a request names in one of the places of its API, or else in its path.
@@ -74,6 +44,18 @@ pub(crate) fn asked_for(
     Some(text::clean(value, MOST))
 }
 
+/// Reports whether a request can name this version: in a header or a parameter of the API, or in
+/// its path.
+#[must_use]
+#[cfg(feature = "toml")]
+pub(crate) fn can_be_named(versions: &[Version], value: &str) -> bool {
+    let is_named = |version: &Version| match version.at {
+        VersionAt::Header(_) | VersionAt::Query(_) => true,
+        VersionAt::Path => false,
+    };
+    is_version(value) || versions.iter().any(is_named)
+}
+
 /// Parts of a request that can name a version.
 struct Places<'a> {
     path: &'a str,
@@ -86,7 +68,6 @@ impl<'a> Places<'a> {
             VersionAt::Header(name) => self.header(name),
             VersionAt::Query(name) => self.parameter(name),
             VersionAt::Path => self.parts().find(|part| is_version(part)),
-            VersionAt::Host => None,
         };
         found.map(str::trim).filter(|value| !value.is_empty())
     }
@@ -155,13 +136,13 @@ mod tests {
         assert!(found.len() <= MOST && !found.contains('\u{1b}'), "{found}");
     }
 
+    #[cfg(feature = "toml")]
     #[test]
-    fn ranges_hold_what_they_say() {
-        assert!(Values::Any.hold("x"));
-        assert!(Values::Is("v1").hold("v1") && !Values::Is("v1").hold("v1beta"));
-        assert!(Values::From("2026-10-21").hold("2026-10-21"));
-        assert!(!Values::From("2026-10-21").hold("2023-06-01"));
-        assert!(Values::Before("2025").hold("2024-02-15-preview"));
-        assert!(!Values::Before("2025").hold("2025-01-01-preview"));
+    fn a_version_that_no_request_names_is_known() {
+        let named =
+            |provider: &provider::Provider, value| can_be_named(provider.main.versions, value);
+        assert!(named(&provider::ANTHROPIC, "2099-01-01") && named(&provider::AZURE, "2099"));
+        assert!(named(&provider::COHERE, "v2") && named(&provider::GOOGLE, "v1beta"));
+        assert!(!named(&provider::COHERE, "2099") && !named(&provider::GOOGLE, "2"));
     }
 }

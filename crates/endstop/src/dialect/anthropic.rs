@@ -30,7 +30,7 @@ use crate::next_request::{
 use crate::provider::{NO_QUIRKS, Prefill, Profile, Quirks, Resume, ResumeRule, Role, TRAILING};
 use crate::shape::Probe;
 use crate::sink::EventSink;
-use crate::version::{Values, Version, VersionAt};
+use crate::version::{Version, VersionAt};
 use crate::wire::{Argument, Count, Listed, Loose, Scalar, Text, is_nothing};
 
 /// The `anthropic-messages` dialect.
@@ -79,14 +79,23 @@ const ERROR_SHAPE: ErrorShape = ErrorShape {
     event: "error",
     in_stream: tell,
     last: None,
+    unfinished: "",
     body: tell,
     end: ErrorEnd::Clean,
     keep_alive: KeepAlive::Event("event: ping\ndata: {\"type\": \"ping\"}\n\n"),
 };
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
-    // Clients ask again after `api_error`, and give up after `invalid_request_error`.
-    let kind = if gateway_error.repeats { "invalid_request_error" } else { "api_error" };
+    let kind = match gateway_error.status {
+        401 => "authentication_error",
+        403 => "permission_error",
+        404 => "not_found_error",
+        413 => "request_too_large",
+        429 => "rate_limit_error",
+        // Clients ask again after `api_error`, and give up after `invalid_request_error`.
+        _ if gateway_error.repeats => "invalid_request_error",
+        _ => "api_error",
+    };
     serde_json::json!({
         "type": "error",
         "error": { "type": kind, "message": gateway_error.message, "code": gateway_error.code },
@@ -164,18 +173,11 @@ pub(crate) const PROFILE: Profile = Profile {
 };
 
 /// API versions. Both have the finish reasons and fields of the first one.
-static VERSIONS: &[Version] = &[
-    Version {
-        at: VersionAt::Header("anthropic-version"),
-        values: Values::Before("2026-10-21"),
-        changes: "the first version, 2023-06-01",
-    },
-    Version {
-        at: VersionAt::Header("anthropic-version"),
-        values: Values::From("2026-10-21"),
-        changes: "same finish reasons; `temperature`, `top_p` and `top_k` get HTTP 400",
-    },
-];
+static VERSIONS: &[Version] = &[Version {
+    at: VersionAt::Header("anthropic-version"),
+    note: "same finish reasons in 2023-06-01 and 2026-10-21; the latter rejects `temperature`, `top_p` \
+           and `top_k` with HTTP 400",
+}];
 
 /// Resume rules. Claude accepts a prefill up to version 4.5, but not from 4.6 on (litellm 1.108.4,
 /// model table).
@@ -452,22 +454,32 @@ fn read_content(message: &Message<'_>, out: &mut EventSink<'_, '_>) {
     }
 }
 
+/// Blocks of tools that the provider runs itself.
+const BY_PROVIDER: &[&str] = &["server_tool_use", "mcp_tool_use"];
+
 fn begin_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
     match &*block.type_ {
-        "text" => out.text(0, &block.text),
+        "text" => {
+            out.unclear_calls_were_its_own(0, index, None);
+            out.text(0, &block.text);
+        }
         // Redacted thinking has no text, but still counts as reasoning.
         "thinking" | "redacted_thinking" => {
             out.emit(Event::Reasoning { choice: 0, text: &block.thinking });
         }
-        "tool_use" => {
+        kind if kind.ends_with("tool_use") && !BY_PROVIDER.contains(&kind) => {
             out.emit(Event::ToolCallStart {
                 choice: 0,
                 call: index,
                 id: &block.id,
                 name: &block.name,
             });
-            // The caller runs it even if code makes the call.
-            out.call_for_caller(0, index);
+            if kind == "tool_use" {
+                // The caller runs it even if code makes the call.
+                out.call_for_caller(0, index);
+            } else {
+                out.unclear_call(0, index);
+            }
             out.call_of_code(0, index, &block.caller.tool_id);
             // A streamed call begins with an empty object and sends its input in chunks.
             if let Some(input) = block.input.filter(|input| !is_nothing(input)) {
@@ -476,6 +488,9 @@ fn begin_block(index: u32, block: &Block<'_>, out: &mut EventSink<'_, '_>) {
         }
         _ => {
             out.code_ended(0, &block.tool_use_id);
+            if !block.tool_use_id.is_empty() {
+                out.unclear_calls_were_its_own(0, index, None);
+            }
             out.emit(Event::OtherContent { choice: 0, kind: "block" });
             out.note_item(0, index);
         }

@@ -184,10 +184,12 @@ fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<()
     if !request.system.is_empty() {
         body.put("system", json!([{ "text": request.system }]));
     }
-    if !request.tools.is_empty() {
+    // The wire cannot forbid calls, and rejects a conversation with calls without its tools. So calls and results
+    // become text.
+    let forbids_calls = request.tool_choice == ToolChoice::None;
+    if !request.tools.is_empty() && !forbids_calls {
         let tool = |Tool { name, description, schema }: &Tool| json!({ "toolSpec": { "name": name, "description": description, "inputSchema": { "json": schema } } });
         let mut tools = json!({ "tools": request.tools.iter().map(tool).collect::<Vec<_>>() });
-        // The wire cannot forbid calls: without the tools, it rejects a conversation with calls.
         let choice = match &request.tool_choice {
             ToolChoice::Auto | ToolChoice::None => None,
             ToolChoice::Required => Some(json!({ "any": {} })),
@@ -203,9 +205,33 @@ fn write(request: &ChatRequest, _: &Profile, body: &mut BodyWriter) -> Result<()
         let format = json!({ "type": "json_schema", "structure": { "jsonSchema": schema } });
         body.put("outputConfig", json!({ "textFormat": format }));
     }
-    let messages: Result<Vec<_>, _> = request.messages.iter().map(write_message).collect();
+    let write = if forbids_calls { write_as_text } else { write_message };
+    let messages: Result<Vec<_>, _> = request.messages.iter().map(write).collect();
     body.end("messages", messages?);
     Ok(())
+}
+
+/// Writes a message with its calls or results as text.
+fn write_as_text(message: &ChatMessage) -> Result<serde_json::Value, Unwritable> {
+    Ok(match message {
+        ChatMessage::Assistant(assistant) if !assistant.calls.is_empty() => {
+            let text = (!assistant.text.is_empty()).then(|| assistant.text.clone());
+            let call = |PastCall { name, arguments, .. }: &PastCall| {
+                format!("I called the tool `{name}` with the arguments {arguments}.")
+            };
+            let blocks = text.into_iter().chain(assistant.calls.iter().map(call));
+            let blocks: Vec<_> = blocks.map(|text| json!({ "text": text })).collect();
+            json!({ "role": "assistant", "content": blocks })
+        }
+        ChatMessage::Tool { results } => {
+            let result = |ToolResult { name, content, is_error, .. }: &ToolResult| {
+                let what = if *is_error { "Error" } else { "Result" };
+                json!({ "text": format!("{what} of the tool `{name}`:\n{content}") })
+            };
+            json!({ "role": "user", "content": results.iter().map(result).collect::<Vec<_>>() })
+        }
+        ChatMessage::User { .. } | ChatMessage::Assistant(_) => write_message(message)?,
+    })
 }
 
 fn write_message(message: &ChatMessage) -> Result<serde_json::Value, Unwritable> {

@@ -101,7 +101,15 @@ pub(crate) fn aws_exception(gateway_error: &GatewayError<'_>) -> Vec<u8> {
 }
 
 pub(crate) fn aws_error(gateway_error: &GatewayError<'_>) -> Value {
-    json!({ "message": gateway_error.message, "__type": "ModelErrorException", "code": gateway_error.code })
+    let kind = match gateway_error.status {
+        400 => "ValidationException",
+        401 | 403 => "AccessDeniedException",
+        404 => "ResourceNotFoundException",
+        429 => "ThrottlingException",
+        503 => "ServiceUnavailableException",
+        _ => "ModelErrorException",
+    };
+    json!({ "message": gateway_error.message, "__type": kind, "code": gateway_error.code })
 }
 
 /// OpenAI's error shape, which most hosts share.
@@ -109,6 +117,7 @@ pub const ERRORS: ErrorShape = ErrorShape {
     event: "",
     in_stream: openai,
     last: None,
+    unfinished: "",
     body: openai,
     end: ErrorEnd::Abort,
     keep_alive: KeepAlive::Trickle,

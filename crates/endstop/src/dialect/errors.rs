@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::overflow;
 use crate::event::Word;
 use crate::fault::pattern::{message, name};
 use crate::fault::{At, ErrorPattern, Fault, FaultForm, FaultKind};
@@ -20,10 +21,11 @@ use crate::wire::{Count, Few, Loose, Scalar, Text, is_nothing};
 pub(crate) const EVENT: &str = "error";
 
 /// Patterns for every host: gateways pass on each other's errors, so any host may send any of them.
-/// Rate limits and output limits come first, because their messages mention the context too.
+/// Messages about the context window are read by [`overflow::kind_of`], after these.
 static COMMON: &[ErrorPattern] = &[
     name("context_length_exceeded", FaultKind::ContextWindow),
     name("exceed_context_size_error", FaultKind::ContextWindow),
+    name("context_exceeded", FaultKind::ContextWindow),
     name("model_max_prompt_tokens_exceeded", FaultKind::ContextWindow),
     name("too_many_prompt_tokens", FaultKind::ContextWindow),
     name("tokens_limit_reached", FaultKind::ContextWindow),
@@ -33,60 +35,7 @@ static COMMON: &[ErrorPattern] = &[
     message("too many requests", FaultKind::RateLimit),
     message("tokens per day", FaultKind::RateLimit),
     message("credit balance is too low", FaultKind::Quota),
-    message("max_tokens is too large", FaultKind::InvalidRequest),
-    message("max_tokens` is too large", FaultKind::InvalidRequest),
-    message("max_completion_tokens' is too large", FaultKind::InvalidRequest),
-    message("max_completion_tokens is too large", FaultKind::InvalidRequest),
     message("audio input is too long", FaultKind::InvalidRequest),
-    message("maximum context length is", FaultKind::ContextWindow),
-    message("maximum prompt length is", FaultKind::ContextWindow),
-    message("exceeds the context window", FaultKind::ContextWindow),
-    message("context window exceeds limit", FaultKind::ContextWindow),
-    message("exceed context limit", FaultKind::ContextWindow),
-    message("exceeded max context length", FaultKind::ContextWindow),
-    message("exceeds the available context size", FaultKind::ContextWindow),
-    message("context size has been exceeded", FaultKind::ContextWindow),
-    message("exceeds the model's maximum context length", FaultKind::ContextWindow),
-    message("longer than the model's context length", FaultKind::ContextWindow),
-    message("longer than the maximum model length of", FaultKind::ContextWindow),
-    message("too large for model with", FaultKind::ContextWindow),
-    message("exceeded model token limit", FaultKind::ContextWindow),
-    message("token count exceeds the maximum number of tokens", FaultKind::ContextWindow),
-    message(") exceeds the maximum number of tokens", FaultKind::ContextWindow),
-    message("input tokens exceeds maximum length", FaultKind::ContextWindow),
-    message("maximum context length of", FaultKind::ContextWindow),
-    message("the model's context length is only", FaultKind::ContextWindow),
-    message("exceed context window of", FaultKind::ContextWindow),
-    message("exceeds the context length", FaultKind::ContextWindow),
-    message("exceeds maximum context length", FaultKind::ContextWindow),
-    message("greater than the context length", FaultKind::ContextWindow),
-    message("context length exceeded", FaultKind::ContextWindow),
-    message("context_length_exceeded", FaultKind::ContextWindow),
-    message("contextwindowexceedederror", FaultKind::ContextWindow),
-    message("model context window limit", FaultKind::ContextWindow),
-    message("input token count is", FaultKind::ContextWindow),
-    message("prompt token count of", FaultKind::ContextWindow),
-    message("cannot exceed the total tokens limit", FaultKind::ContextWindow),
-    message("prompt exceeds max length", FaultKind::ContextWindow),
-    message("too long to fit into the model", FaultKind::ContextWindow),
-    message("prompt is too long", FaultKind::ContextWindow),
-    message("prompt too long", FaultKind::ContextWindow),
-    message("input is too long", FaultKind::ContextWindow),
-    message("input token length too long", FaultKind::ContextWindow),
-    message("input tokens exceed", FaultKind::ContextWindow),
-    message("too many input tokens", FaultKind::ContextWindow),
-    message("too many tokens: size limit exceeded", FaultKind::ContextWindow),
-    message("too many tokens: total number of tokens", FaultKind::ContextWindow),
-    message("`inputs` tokens + `max_new_tokens` must be <=", FaultKind::ContextWindow),
-    message("`inputs` must have less than", FaultKind::ContextWindow),
-    message("total length of all messages is too long", FaultKind::ContextWindow),
-    message("reduce the length of the messages", FaultKind::ContextWindow),
-    message("range of input length should be", FaultKind::ContextWindow),
-    message("while limit is", FaultKind::ContextWindow),
-    message("tokens) exceeds the maximum allowed length", FaultKind::ContextWindow),
-    message(" model. max size: ", FaultKind::ContextWindow),
-    message("trying to keep the first", FaultKind::ContextWindow),
-    message("n_keep:", FaultKind::ContextWindow),
 ];
 
 /// A parsed error whose kind is not known yet.
@@ -115,10 +64,14 @@ impl RawError {
         let is_worded = |sign: &&ErrorPattern| text.contains(sign.is);
         let kind = if let Some(sign) = own(At::Name).chain(common(At::Name)).find(is_named) {
             sign.kind
-        } else if let Some(sign) = common(At::Message).chain(own(At::Message)).find(is_worded) {
+        } else if let Some(sign) = common(At::Message).find(is_worded) {
+            sign.kind
+        } else if let Some(kind) = overflow::kind_of(&text)
+            .or_else(|| own(At::Message).find(is_worded).map(|sign| sign.kind))
+        {
             // With HTTP 429 the limit is tokens per minute, whatever the message says.
-            let limited = sign.kind == FaultKind::ContextWindow && self.status == Some(429);
-            if limited { FaultKind::RateLimit } else { sign.kind }
+            let limited = kind == FaultKind::ContextWindow && self.status == Some(429);
+            if limited { FaultKind::RateLimit } else { kind }
         } else if let Some(status) = self.status {
             let is_own = |sign: &&ErrorPattern| sign.is.parse() == Ok(status);
             own(At::Status).find(is_own).map_or_else(|| kind_of_status(status), |sign| sign.kind)

@@ -118,13 +118,23 @@ pub static DIALECT: Dialect = Dialect {
     source: "google-genai 3.1.0; google-ai-generativelanguage 0.12.1; google-cloud-aiplatform 2.6.0",
 };
 
-/// Error shape: `error` must be the first key of an unnamed event. gemini-cli recovers from the
-/// error and crashes on an abort. google-genai fails on comments.
-pub(super) const ERROR_SHAPE: ErrorShape =
-    ErrorShape { in_stream: tell, body: tell, end: ErrorEnd::Clean, ..common::ERRORS };
+/// Error shape: `error` must be the first key of an unnamed event. gemini-cli overlooks the error,
+/// crashes on an abort, asks again after an unfinished event, and ends with exit code 1 if that does
+/// not help. google-genai fails on comments.
+pub(super) const ERROR_SHAPE: ErrorShape = ErrorShape {
+    in_stream: tell,
+    unfinished: "data: {",
+    body: tell,
+    end: ErrorEnd::Clean,
+    ..common::ERRORS
+};
 
 fn tell(gateway_error: &GatewayError<'_>) -> serde_json::Value {
     let status = match gateway_error.status {
+        401 => "UNAUTHENTICATED",
+        403 => "PERMISSION_DENIED",
+        404 => "NOT_FOUND",
+        429 => "RESOURCE_EXHAUSTED",
         400..=499 => "FAILED_PRECONDITION",
         504 => "DEADLINE_EXCEEDED",
         _ => "UNAVAILABLE",
@@ -384,6 +394,9 @@ struct Payload<'a> {
     response_id: Text<'a>,
     #[serde(borrow)]
     error: Option<&'a RawValue>,
+    /// Code Assist and results of batches put the whole payload here.
+    #[serde(borrow)]
+    response: Option<&'a RawValue>,
 }
 
 #[derive(Default, Deserialize)]
@@ -509,9 +522,24 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     if is_set(wire.error) {
         return Reading::Error;
     }
-    if !wire.candidates.present && wire.prompt_feedback.is_none() && wire.usage_metadata.is_none() {
-        return Reading::Strange;
+    if wire.says_something() {
+        return read_payload(&wire, out);
     }
+    let inner = wire.response.and_then(|inner| serde_json::from_str(inner.get()).ok());
+    match inner {
+        Some(Loose(inner)) if Payload::says_something(&inner) => read_payload(&inner, out),
+        _ => Reading::Strange,
+    }
+}
+
+impl Payload<'_> {
+    fn says_something(&self) -> bool {
+        let feedback = self.prompt_feedback.is_some() || self.usage_metadata.is_some();
+        self.candidates.present || feedback
+    }
+}
+
+fn read_payload(wire: &Payload<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     out.emit(Event::Begin { id: &wire.response_id, model: &wire.model_version });
     if let Some(usage) = &wire.usage_metadata {
         out.emit(Event::Usage(Usage {

@@ -618,6 +618,13 @@ pub(super) fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
     if failed || chunk.object.0 == "error" { Reading::Error } else { Reading::Read }
 }
 
+/// Field of routers with the upstream's own finish reason.
+const NATIVE: &str = "native_finish_reason";
+
+/// The upstream's finish reason beside the router's. It has no meaning of its own, but users can
+/// give it one.
+pub(crate) const NATIVE_WORDS: Words = Words::plain(NATIVE, "choices[].native_finish_reason", &[]);
+
 fn read_choice(index: u32, choice: &Choice<'_>, kind: FrameKind, out: &mut EventSink<'_, '_>) {
     out.choice(index);
     // Perplexity sends the whole message with each delta.
@@ -636,6 +643,12 @@ fn read_choice(index: u32, choice: &Choice<'_>, kind: FrameKind, out: &mut Event
         out.emit(Event::Usage(usage.read()));
     }
     read_details(index, choice, out);
+    // The upstream's word beside the router's own counts only if the user gave it a meaning.
+    if let Some(word) = choice.native_finish_reason.said()
+        && out.is_taught(NATIVE, &word.to_text())
+    {
+        out.emit(Event::Word { choice: index, field: NATIVE, word: word.clone() });
+    }
     let words = [
         ("finish_reason", &choice.finish_reason),
         ("finish_reason", &choice.finish_reason_camel),
@@ -821,7 +834,7 @@ pub(super) fn arguments_text(raw: &RawValue) -> Cow<'_, str> {
 
 fn read_details(choice: u32, wire: &Choice<'_>, out: &mut EventSink<'_, '_>) {
     if let Some(word) = wire.native_finish_reason.said() {
-        out.detail(Some(choice), "native_finish_reason", &word.to_text());
+        out.detail(Some(choice), NATIVE, &word.to_text());
     }
     // vLLM and SGLang send the matched stop string or a token id.
     for (key, scalar) in [("stop_reason", &wire.stop_reason), ("matched_stop", &wire.matched_stop)]

@@ -116,6 +116,7 @@ const ERROR_SHAPE: ErrorShape = ErrorShape {
     event: "error",
     in_stream: tell,
     last: Some(tell_last),
+    unfinished: "",
     body: common::openai,
     end: ErrorEnd::Clean,
     keep_alive: KeepAlive::Comment,
@@ -551,11 +552,7 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
         "response.output_item.done" => {
             wire.item.into_iter().for_each(|item| end_item(index, &Item::read(item), out));
         }
-        "response.completed"
-        | "response.incomplete"
-        | "response.failed"
-        | "response.cancelled"
-        | "response.done" => return read_terminal(name, &wire, out),
+        end if BUILT_IN_ENDS.contains(&end) => return read_terminal(name, &wire, out),
         "error" => return Reading::Error,
         "response.created" | "response.queued" | "response.in_progress" => {
             if let Some(response) = &wire.response {
@@ -563,6 +560,8 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
             }
             read_early_calls(&wire, out);
         }
+        // An event that ends the response, by the words of the user.
+        other if out.is_taught("type", other) => return read_terminal(name, &wire, out),
         // The commands of a shell or the diff of a patch.
         other if other.ends_with(".done") && other.contains("_call_") => out.settle_call(0, index),
         other if other.starts_with("response.") => read_early_calls(&wire, out),
@@ -610,6 +609,15 @@ fn end_arguments(wire: &Payload<'_>, told: &str, out: &mut EventSink<'_, '_>) {
     }
 }
 
+/// Events that end a response.
+static BUILT_IN_ENDS: &[&str] = &[
+    "response.completed",
+    "response.incomplete",
+    "response.failed",
+    "response.cancelled",
+    "response.done",
+];
+
 /// Reads the terminal event. It repeats the whole response, so its items only add content that was
 /// not streamed.
 fn read_terminal(name: &str, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) -> Reading {
@@ -635,15 +643,18 @@ fn read_terminal(name: &str, wire: &Payload<'_>, out: &mut EventSink<'_, '_>) ->
     let status = response.status.to_text().unwrap_or_default();
     let failed = matches!(name, "response.incomplete" | "response.failed" | "response.cancelled");
     let contradicts = failed && status == "completed";
+    // An event that the user added says more than the status, which is one of the built-in ones.
+    let is_added = !BUILT_IN_ENDS.contains(&name);
     let silent = response.status.said().is_none();
-    if silent && response.incomplete_details.reason.said().is_none() || contradicts {
+    let no_details = response.incomplete_details.reason.said().is_none();
+    if silent && no_details || contradicts || is_added {
         let word = Word::Text(name.into());
         out.emit(Event::Word { choice: 0, field: "type", word });
     }
     if contradicts {
         out.mark(0, |marks| marks.contradiction = true);
     }
-    let reading = read_end(response, !contradicts, out);
+    let reading = read_end(response, !contradicts && !is_added, out);
     out.emit(Event::Proof);
     reading
 }

@@ -100,20 +100,21 @@ fn read(frame: &Frame<'_>, out: &mut EventSink<'_, '_>) -> Reading {
         },
         "logs" => {}
         "error" => return Reading::Error,
-        "done" => return read_done(frame.data, out),
+        "done" => return read_done("done", frame.data, out),
+        name if out.is_taught("event", name) => return read_done(name, frame.data, out),
         _ => return Reading::Strange,
     }
     Reading::Read
 }
 
-fn read_done(data: &[u8], out: &mut EventSink<'_, '_>) -> Reading {
+fn read_done(name: &str, data: &[u8], out: &mut EventSink<'_, '_>) -> Reading {
     let data = if data.is_empty() { b"{}" } else { data };
     let Ok(Loose(done)) = serde_json::from_slice::<Loose<Done<'_>>>(data) else {
         return Reading::Malformed;
     };
     let (field, word) = match done.reason.said() {
         Some(reason) => ("reason", reason.clone()),
-        None => ("event", Word::Text("done".into())),
+        None => ("event", Word::Text(name.into())),
     };
     out.emit(Event::Word { choice: 0, field, word });
     out.emit(Event::Proof);

@@ -23,6 +23,10 @@ pub(crate) struct Body {
     begins_line: bool,
     /// Whether a line after the first may be one of a stream.
     has_lines: bool,
+    /// Brackets that are open, as far as strings are told apart.
+    depth: usize,
+    /// Whether the last bracket was closed once: what follows is not read as JSON.
+    is_closed: bool,
 }
 
 /// Place in the body.
@@ -66,6 +70,8 @@ impl Body {
             at: At::Unread,
             begins_line: false,
             has_lines: false,
+            depth: 0,
+            is_closed: false,
         }
     }
 
@@ -77,6 +83,11 @@ impl Body {
     /// Reports whether a line after the first may be one of a stream, for a client that reads line by line.
     pub(crate) fn has_lines(&self) -> bool {
         self.has_lines
+    }
+
+    /// Reports whether the last bracket is known to be missing, so that nobody can parse the body.
+    pub(crate) fn is_open(&self) -> bool {
+        self.depth > 0 && !self.is_closed
     }
 
     /// Takes the bytes that are kept.
@@ -139,11 +150,26 @@ impl Body {
     fn read_outside(&mut self, bytes: &[u8]) -> usize {
         let quote = memchr::memchr(b'"', bytes);
         let read = quote.map_or(bytes.len(), |quote| quote + 1);
-        self.bytes.extend_from_slice(bytes.get(..read).unwrap_or(bytes));
+        let outside = bytes.get(..read).unwrap_or(bytes);
+        self.count_brackets(outside);
+        self.bytes.extend_from_slice(outside);
         if quote.is_some() {
             self.at = At::Inside(Place::default());
         }
         read
+    }
+
+    fn count_brackets(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            match byte {
+                b'{' | b'[' => self.depth += 1,
+                b'}' | b']' => {
+                    self.depth = self.depth.saturating_sub(1);
+                    self.is_closed |= self.depth == 0;
+                }
+                _ => {}
+            }
+        }
     }
 
     /// Reads a string up to its end, or up to the last byte. Returns the number of bytes read.
@@ -225,5 +251,23 @@ mod tests {
             assert_eq!(kept(Strings::Shortened, &body, size), want, "{size}");
         }
         assert_eq!(kept(Strings::Kept, &body, 1000), body);
+    }
+
+    #[test]
+    fn a_body_is_open_until_its_last_bracket() {
+        let long = "}]".repeat(MOST_STRING);
+        let start = format!(r#"{{"a":[{{"b":"{long}"}}],"c":"{long}\""#);
+        for size in [1, 7, 1000, start.len()] {
+            let mut body = Body::new(Strings::Shortened, false);
+            assert!(!body.is_open(), "nothing is known");
+            start.as_bytes().chunks(size).for_each(|chunk| body.push(chunk));
+            assert!(body.is_open());
+            body.push(b"\",\"d\":[1]");
+            assert!(body.is_open());
+            body.push(b"}");
+            assert!(!body.is_open());
+            body.push(b" {");
+            assert!(!body.is_open(), "it was whole");
+        }
     }
 }

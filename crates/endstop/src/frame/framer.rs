@@ -122,6 +122,7 @@ impl Framer {
             Found::Sse(_) => super::sse::inert(is_start, held, chunk),
             // Nobody can parse a body without its last bracket, but some clients read line by line.
             Found::Body(body) if body.has_lines() => 0,
+            Found::Body(body) if body.is_open() => held.len() + chunk.len(),
             Found::Body(_) => {
                 let bracket = |bytes| memchr::memrchr(b'}', bytes);
                 let in_chunk = bracket(chunk).map(|at| held.len() + at);

@@ -214,6 +214,24 @@ impl<'a> Edit<'a> {
         })
     }
 
+    /// Checks that each message is an object or a text, and that the output limit is a number.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if let Ok(ConversationShape::MessageList(messages) | ConversationShape::Apart(_, messages)) =
+            self.conversation()
+            && let Some(Value::Array(list)) = self.at(messages.list)
+            && !list.iter().all(|message| message.is_object() || message.is_string())
+        {
+            return Err(format!("expected objects in `{}`", messages.list));
+        }
+        let is_odd = |cap: &&&str| {
+            self.at(cap).is_some_and(|value| !value.is_null() && value.as_u64().is_none())
+        };
+        match self.profile.caps.iter().find(is_odd) {
+            Some(cap) => Err(format!("expected a whole number, 0 or more, in `{cap}`")),
+            None => Ok(()),
+        }
+    }
+
     /// Appends the answer so far, if any, and then the request to the model.
     pub(super) fn say(&mut self, answer: &str, role: Role, ask: &str) -> Result<(), Impossible> {
         match self.conversation()? {

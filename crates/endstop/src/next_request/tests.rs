@@ -753,6 +753,21 @@ fn what_cannot_be_repaired_says_why() {
 }
 
 #[test]
+fn a_call_without_a_name_is_asked_for_without_one() {
+    let tools = json!([{"type": "function", "function": {"name": "f"}}]);
+    let request = json!({"messages": [], "tools": tools});
+    let said = |wording: &Wording| {
+        let next = repair_tool_call(&OPENAI.main, "m", &request, &SoFar::default(), "", wording);
+        let next = next.unwrap();
+        assert!(!next.sentence.contains("``"), "{}", next.sentence);
+        next.request["messages"][0]["content"].as_str().unwrap().to_owned()
+    };
+    assert!(said(&Wording::default()).starts_with("The tool call in the previous response was"));
+    let own = Wording { repair: "Again.".into(), ..Wording::default() };
+    assert_eq!(said(&own), "Again.");
+}
+
+#[test]
 fn reasoning_is_lowered_a_step() {
     let table = [
         (

@@ -6,7 +6,7 @@ use crate::ending::Reason;
 use crate::fault::pattern::name;
 use crate::fault::{ErrorPattern, FaultKind};
 use crate::next_request::{RequestShape, Temperature};
-use crate::version::{Values, Version, VersionAt};
+use crate::version::{Version, VersionAt};
 
 /// Azure OpenAI.
 pub static AZURE: Provider = Provider {
@@ -91,23 +91,18 @@ const ONLY_IF_SENT: Temperature =
 const DATED: VersionAt = VersionAt::Query("api-version");
 
 /// Paths under `/openai/v1`, which need no date.
-const UNDATED: Version = Version {
-    at: VersionAt::Path,
-    values: Values::Is("v1"),
-    changes: "same finish reasons, without an `api-version`",
-};
+const UNDATED: Version =
+    Version { at: VersionAt::Path, note: "same finish reasons in `v1`, without an `api-version`" };
 
 static CHAT_VERSIONS: &[Version] = &[
     Version {
         at: DATED,
-        values: Values::Before("2025"),
-        changes: "vision previews send `finish_details.type` and a null `finish_reason`",
+        note: "vision previews before 2025 send `finish_details.type` and a null `finish_reason`",
     },
     UNDATED,
 ];
 
-static VERSIONS: &[Version] =
-    &[Version { at: DATED, values: Values::Any, changes: "same finish reasons" }, UNDATED];
+static VERSIONS: &[Version] = &[Version { at: DATED, note: "same finish reasons" }, UNDATED];
 
 static ERROR_PATTERNS: &[ErrorPattern] = &[
     name("ResponsibleAIPolicyViolation", FaultKind::Filter),

@@ -4,7 +4,6 @@ use super::{
     Auth, NO_QUIRKS, Profile, Provider, Quirks, Resume, ResumeRule, Role, SdkUrl, TRAILING,
 };
 use crate::dialect::{Words, gemini, gemini_interactions};
-use crate::version::{Values, Version, VersionAt};
 
 /// Google AI Studio.
 pub static GOOGLE: Provider = Provider {
@@ -29,12 +28,8 @@ pub static GOOGLE: Provider = Provider {
         words: NUMBERS,
         quirks: Quirks { reasoning_beside_output: true, ..NO_QUIRKS },
         resume: GEMINI,
-        versions: &[Version {
-            at: VersionAt::Host,
-            values: Values::Is("generativelanguage.googleapis.com"),
-            changes: "integers from 6 on: LANGUAGE, BLOCKLIST, PROHIBITED_CONTENT, SPII, \
-                      MALFORMED_FUNCTION_CALL; Vertex numbers them differently",
-        }],
+        notes: &["integers from 6 on: LANGUAGE, BLOCKLIST, PROHIBITED_CONTENT, SPII, \
+            MALFORMED_FUNCTION_CALL; Vertex numbers them differently"],
         ..gemini::PROFILE
     },
     others: &[Profile {

@@ -2,7 +2,7 @@
 //! normalised one.
 
 use super::{Auth, Profile, Provider, SdkUrl};
-use crate::dialect::{openai_chat, openai_completions, openai_responses};
+use crate::dialect::{Words, openai_chat, openai_completions, openai_responses};
 use crate::fault::pattern::{class, message, name};
 use crate::fault::{ErrorPattern, FaultKind};
 
@@ -26,6 +26,7 @@ pub static OPENROUTER: Provider = Provider {
     ],
     main: Profile {
         provider: "openrouter",
+        words: WORDS,
         error_patterns: ERROR_PATTERNS,
         ..openai_chat::PROFILE
     },
@@ -44,6 +45,8 @@ pub static OPENROUTER: Provider = Provider {
     offered_elsewhere: false,
     source: "OpenRouterTeam/docs @c26125a; openrouter 1.3.84",
 };
+
+static WORDS: &[Words] = &[openai_chat::NATIVE_WORDS];
 
 static ERROR_PATTERNS: &[ErrorPattern] = &[
     message("was flagged", FaultKind::Filter),

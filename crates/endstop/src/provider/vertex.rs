@@ -3,7 +3,6 @@
 use super::google::GEMINI;
 use super::{Auth, NO_QUIRKS, Profile, Provider, Quirks, SdkUrl};
 use crate::dialect::{Words, anthropic, gemini, openai_chat};
-use crate::version::{Values, Version, VersionAt};
 
 /// Google Vertex AI.
 pub static VERTEX: Provider = Provider {
@@ -42,12 +41,8 @@ pub static VERTEX: Provider = Provider {
             "/projects/*/locations/*:generateContent",
             "/projects/*/locations/*:streamGenerateContent",
         ],
-        versions: &[Version {
-            at: VersionAt::Host,
-            values: Values::Is("aiplatform.googleapis.com"),
-            changes: "integers from 6 on: BLOCKLIST, PROHIBITED_CONTENT, SPII, \
-                      MALFORMED_FUNCTION_CALL, MODEL_ARMOR; AI Studio numbers them differently",
-        }],
+        notes: &["integers from 6 on: BLOCKLIST, PROHIBITED_CONTENT, SPII, \
+            MALFORMED_FUNCTION_CALL, MODEL_ARMOR; AI Studio numbers them differently"],
         ..gemini::PROFILE
     },
     others: &[

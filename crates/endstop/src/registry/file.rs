@@ -32,6 +32,7 @@ use crate::nearest::nearest;
 use crate::provider::{self, Corrections, Profile, Taught};
 use crate::text::{plain_error, toml_key_at};
 use crate::verdict::Meaning;
+use crate::version::can_be_named;
 
 impl Registry {
     /// Registers the providers and finish reasons of a TOML file. It may contain only
@@ -116,26 +117,40 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table of a provider's settings")]
 struct Written {
-    /// Provider or wire that it is like. `None` if it corrects a built-in provider.
+    /// Provider (all its wires) or wire that it is like, such as `openai-chat`. Leave it out to correct a
+    /// built-in provider.
     like: Option<Spanned<String>>,
+    /// Whether it replaces a provider of this name, built in or from another file.
     #[serde(default)]
     replace: bool,
+    /// Hosts that identify it, such as `api.acme.example`, `*.acme.example`.
     #[serde(default)]
     hosts: Vec<Spanned<String>>,
+    /// Base URL of its API, such as `https://api.acme.example/v1`. The gateway serves it at its name.
     base_url: Option<Spanned<String>>,
+    /// Finish reasons in the main field of each wire, with their meanings, such as
+    /// `frobnicated = "output_limit"`. A table of the name of another field has the finish reasons of
+    /// that field.
     #[serde(default)]
     words: WrittenWords,
+    /// Finish reasons of single versions of the API, such as `v2`. They precede those of `words`.
     #[serde(default)]
     versions: BTreeMap<Spanned<String>, WrittenVersion>,
+    /// Signal at the end of a stream, such as `word`: `marker`, `event`, `word` or `silent`. By default
+    /// that of `like`.
     proof: Option<Spanned<String>>,
+    /// Whether it reports a natural stop when the output token limit was reached.
     lies_at_cap: Option<bool>,
+    /// Whether its output tokens exclude reasoning tokens.
     reasoning_beside_output: Option<bool>,
+    /// Size of its context in tokens, prompt and answer together, such as `8192`.
     context_tokens: Option<NonZeroU64>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a table with the words of a version")]
 struct WrittenVersion {
+    /// Finish reasons of this version, such as `weary = "paused"`.
     words: WrittenWords,
 }
 
@@ -237,6 +252,7 @@ impl Source<'_> {
         entry.corrections = Corrections { provider: None, words: self.words(written.words, like)? };
         let mut entries = vec![entry.clone()];
         for (version, own) in written.versions {
+            self.check_version(&version, like)?;
             let mut words = entry.corrections.words.clone();
             words.extend(self.words(own.words, like)?);
             let corrections = Corrections { provider: None, words };
@@ -244,6 +260,23 @@ impl Source<'_> {
             entries.push(Entry { version, corrections, ..entry.clone() });
         }
         Ok(entries)
+    }
+
+    /// Rejects a version that no request can name.
+    fn check_version(
+        &self,
+        version: &Spanned<String>,
+        like: Like,
+    ) -> Result<(), ProviderFileError> {
+        if like.wires().any(|wire| can_be_named(wire.versions, version.get_ref())) {
+            return Ok(());
+        }
+        let message = format!(
+            "invalid version `{}`: requests name the version of this API in their path, such as `v1` \
+             or `v1beta`",
+            crate::text::clean(version.get_ref(), 80)
+        );
+        Err(self.error(version.span(), message))
     }
 
     /// Returns the id of a provider and what it is like. A correction is like the provider itself.

@@ -121,6 +121,21 @@ fn every_wire_writes_settings_images_and_formats() {
     expect_file!["settings.table"].assert_eq(&table);
 }
 
+/// Converse rejects a conversation with calls if it has no tools, and cannot forbid calls if it has some.
+#[test]
+fn converse_forbids_calls_by_writing_them_as_text() {
+    let converse = wires().into_iter().find(|wire| wire.dialect.id == "bedrock-converse").unwrap();
+    let tool_choice = ToolChoice::None;
+    let request = ChatRequest { tools: vec![tool()], tool_choice, ..conversation() };
+    let body = write(converse, &request).unwrap().body;
+    for field in ["toolConfig", "toolUse", "toolResult"] {
+        assert!(!body.contains(field), "{body}");
+    }
+    assert!(body.contains("I called the tool `read_file` with the arguments"), "{body}");
+    assert_eq!(body.matches("Result of the tool `").count(), 1, "{body}");
+    assert_eq!(body.matches("Error of the tool `").count(), 1, "{body}");
+}
+
 #[test]
 fn a_longer_conversation_is_the_earlier_request_and_a_suffix() {
     for wire in wires() {

@@ -48,7 +48,8 @@ fn above(name: &str) -> Vec<PathBuf> {
 }
 
 /// Crates that use the core, and must not know wires either.
-const ABOVE: &[&str] = &["endstop-turn", "endstop-gateway", "endstop-store", "endstop-cli"];
+const ABOVE: &[&str] =
+    &["endstop-turn", "endstop-client", "endstop-gateway", "endstop-store", "endstop-cli"];
 
 /// Ids of providers and dialects.
 fn ids() -> impl Iterator<Item = &'static str> {
@@ -96,6 +97,8 @@ const OURS: &[&str] = &[
     "malformed_tool_call",
     "stop_sequence",
     "tool_calls",
+    // The type of our own errors.
+    "endstop_error",
     // Frameworks' name for an event's name in the metadata of a signal.
     "event_type",
     // Names of serde and Rust.
@@ -109,14 +112,18 @@ const OUR_COLUMNS: &[(&str, &[&str])] = &[
     ("endstop-gateway/src/admin/openapi.rs", &["finish_reason"]),
     ("endstop-gateway/src/exchange.rs", &["finish_reason"]),
     ("endstop-cli/src/backfill.rs", &["finish_reason", "native_finish_reason"]),
+    // The requests that `demo` prints, and the settings of agents that `env` prints.
+    ("endstop-cli/src/demo.rs", &["max_tokens"]),
     ("endstop-cli/src/dialects.rs", &["base_url", "finish_reason"]),
+    ("endstop-client/src/target.rs", &["base_url"]),
+    ("endstop-cli/src/env/agents.rs", &["OPENAI_API_KEY", "baseURL"]),
     ("endstop-cli/src/show.rs", &["created_at"]),
     ("endstop-store/src/backfill.rs", &["finish_reason", "native_finish_reason"]),
     ("endstop-store/src/columns.rs", &["created_at", "finish_reason", "native_finish_reason"]),
     ("endstop-store/src/postgres.rs", &["created_at"]),
     ("endstop-store/src/postgres/adopt.rs", &["finish_reason"]),
     ("endstop-store/src/query.rs", &["finish_reason"]),
-    ("endstop-store/src/series.rs", &["finish_reason"]),
+    ("endstop-store/src/series.rs", &["finish_reason", "native_finish_reason"]),
     (
         "endstop-store/src/spool/entry/compact.rs",
         &["created_at", "finish_reason", "native_finish_reason"],
@@ -136,11 +143,7 @@ fn names_in(code: &str) -> BTreeSet<String> {
                 && name.contains(|c: char| c.is_ascii_uppercase());
         letters && joined && name.len() > 4 && name.contains(|c: char| c.is_ascii_alphabetic())
     };
-    code.lines()
-        .flat_map(|line| line.split('"').skip(1).step_by(2))
-        .filter(several)
-        .map(str::to_owned)
-        .collect()
+    strings_in(code).into_iter().filter(several).map(str::to_owned).collect()
 }
 
 /// Returns the strings of the code, and the names in backticks within them.
@@ -210,14 +213,24 @@ const OURS_IN: &[(&str, &[&str])] = &[
     ("src/signal.rs", &["type"]),
     ("src/signal/stream.rs", &["error", "type"]),
     ("src/signal/validate.rs", &["reason"]),
+    // The key of every wire's errors, the type of a message, and calls that models write as text.
+    ("src/reader/state.rs", &["error"]),
+    ("src/next_request/edit.rs", &["type"]),
+    ("src/tool_call/in_text.rs", &["name"]),
     // Framings, which many wires share.
     ("src/frame/sse.rs", &["event"]),
     ("src/frame/aws.rs", &["error", "event"]),
 ];
 
-/// Returns the strings of the code.
+/// Returns the strings of the code, and those within them: escaped, or in a raw string. What is
+/// between two strings is no name.
 fn strings_in(code: &str) -> BTreeSet<&str> {
-    code.lines().flat_map(|line| line.split('"').skip(1).step_by(2)).collect()
+    fn inner(line: &str) -> Vec<&str> {
+        let mut parts: Vec<&str> = line.split('"').skip(1).collect();
+        parts.pop();
+        parts.into_iter().map(|part| part.strip_suffix('\\').unwrap_or(part)).collect()
+    }
+    code.lines().flat_map(inner).collect()
 }
 
 /// Single words from the paths of wires, and others that wires share, occur only in their files.
@@ -256,6 +269,53 @@ fn no_single_word_of_a_wire_stands_outside_dialects_and_providers() {
     let listed = OURS_IN.iter().flat_map(|(_, words)| words.iter().copied());
     let stale: Vec<&str> = listed.filter(|word| !used.contains(word)).collect();
     assert!(stale.is_empty(), "no longer used: {stale:?}");
+}
+
+/// Names that a JSON string within a string hides are found.
+#[test]
+fn strings_within_strings_are_strings() {
+    let code = "let x = \"{\\\"finish_reason\\\":1}\"; let y = r#\"{\"stop_reason\":1}\"#;";
+    let found = strings_in(code);
+    assert!(found.contains("finish_reason") && found.contains("stop_reason"), "{found:?}");
+}
+
+#[test]
+fn the_glossary_has_at_most_twelve_terms() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, glossary) = readme.split_once("\n## Glossary\n").unwrap();
+    let glossary = glossary.split("\n## ").next().unwrap();
+    let terms = glossary.lines().filter(|line| line.starts_with("| **")).count();
+    assert!((1..=12).contains(&terms), "{terms} terms");
+}
+
+/// Plain `cargo test` needs Rust alone: tests that start another program than a shell are ignored
+/// there, or do without it.
+#[test]
+fn tests_that_need_other_programs_are_marked() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(crates).unwrap() {
+        let tests = entry.unwrap().path().join("tests");
+        if tests.is_dir() {
+            sources(&tests, &mut found);
+        }
+    }
+    // It starts the servers of tests that are marked themselves.
+    let servers = "endstop-store/tests/it/places.rs";
+    let unmarked: Vec<String> = found
+        .iter()
+        .filter(|path| !shown(path).ends_with(servers))
+        .filter(|path| {
+            let text = std::fs::read_to_string(path).unwrap();
+            let mut programs = text.split("Command::new(\"").skip(1);
+            programs.any(|rest| !rest.starts_with("sh\""))
+                && !text.contains("endstop_servers")
+                && !text.contains("ENDSTOP_SERVERS")
+        })
+        .map(|path| shown(path))
+        .collect();
+    assert!(unmarked.is_empty(), "{unmarked:#?}");
 }
 
 #[test]
