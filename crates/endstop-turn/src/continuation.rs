@@ -5,9 +5,11 @@
 //! Request -> EvaluateStop -> Complete | ExecuteTools -> Request
 //!                         -> ContinuePending -> RequestContinuation -> EvaluateStop
 //!                                            -> AbortPartial -> Complete (partial, with notice)
-//!                         -> RepairToolCall -> EvaluateStop | AbortPartial
-//!                         -> ResumePaused -> EvaluateStop
+//!                         -> ContinuePending -> RepairToolCall -> EvaluateStop | AbortPartial
+//!                         -> ContinuePending -> ResumePaused -> EvaluateStop
+//!                         -> ContinuePending -> Request (another model)
 //!                         -> RetryPending (cut, failed, timed out; waits) -> same request | Abort
+//!                                         -> ContinuePending (text that was delivered, polls)
 //!                         -> AbortPartial -> Complete (partial, with notice)
 //!                         -> Abort (blocked, context full, failed, cancelled; unknown with a call
 //!                                   or without content)
@@ -115,6 +117,10 @@ pub struct TurnStart {
     pub delivers: bool,
     /// Messages in the conversation, including the user's request, or `None` if unknown.
     pub conversation_messages: Option<u32>,
+    /// Estimated input tokens of the first request, or `None` if unknown. Without it, the limits on all
+    /// tokens and on the cost do not count the first request's input before its response.
+    #[serde(default)]
+    pub input_tokens: Option<u64>,
 }
 
 impl TurnStart {
@@ -323,13 +329,14 @@ impl Machine {
     pub fn begin(begin: TurnStart, now_ms: u64) -> (Self, Step) {
         let mut turn = TurnData {
             price: begin.budget.price,
+            conversation_tokens: begin.input_tokens,
             begin,
             started_ms: now_ms,
             spent: Spent::default(),
-            conversation_tokens: None,
             added_messages: 0,
             continued: false,
             issue: None,
+            detail: String::new(),
             seen: Vec::new(),
             pieces: 0,
             kept_chars: 0,
@@ -420,6 +427,13 @@ impl Machine {
             | State::RetryPending { .. }
             | State::ExecuteTools => None,
         }
+    }
+
+    /// Adds tokens to the conversation that no response has counted, such as the results of tools. The next
+    /// request leaves room for them within the limits.
+    pub fn lengthen(&mut self, tokens: u64) {
+        let before = self.turn.conversation_tokens.unwrap_or(0);
+        self.turn.conversation_tokens = Some(before.saturating_add(tokens));
     }
 
     /// Returns the name of the turn.
@@ -515,7 +529,7 @@ fn under_way(
     match input {
         TurnInput::Ended(ended) => evaluate(&next, ended, turn, trace),
         TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
-        TurnInput::Unavailable => unavailable(turn, trace),
+        TurnInput::Unavailable => unavailable(&next, turn, trace),
         TurnInput::Tick
         | TurnInput::Prepared
         | TurnInput::ToolsDone
@@ -524,7 +538,7 @@ fn under_way(
     }
 }
 
-/// Handles an input before a continuation is sent.
+/// Handles an input before a request is sent that continues the answer, repairs a call or asks another model.
 fn pending(
     next: PlannedRequest,
     input: TurnInput<'_>,
@@ -532,9 +546,14 @@ fn pending(
     trace: &mut Trace,
 ) -> (State, Todo) {
     match input {
-        TurnInput::Prepared => dispatch(turn, next, trace),
+        TurnInput::Prepared => {
+            if next.how == RequestKind::Repair {
+                trace.events.push(turn.known_repair_event(true, None));
+            }
+            dispatch(turn, next, trace)
+        }
         TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
-        TurnInput::Unavailable => unavailable(turn, trace),
+        TurnInput::Unavailable => unavailable(&next, turn, trace),
         TurnInput::Ended(_)
         | TurnInput::Tick
         | TurnInput::ToolsDone
@@ -544,10 +563,25 @@ fn pending(
 }
 
 /// Ends the turn because the next request cannot be built.
-fn unavailable(turn: &mut TurnData, trace: &mut Trace) -> (State, Todo) {
+fn unavailable(next: &PlannedRequest, turn: &mut TurnData, trace: &mut Trace) -> (State, Todo) {
+    if next.other_model {
+        let sentence = "no other model can be asked";
+        let (end, finish) = match turn.reason {
+            Some(Reason::Refused | Reason::Filtered | Reason::Safety | Reason::Recitation) => {
+                (TurnEnd::SafetyBlocked, Completeness::Aborted)
+            }
+            _ => (TurnEnd::Unavailable, turn.partial_if_kept()),
+        };
+        return turn.close(end, finish, sentence, None, trace);
+    }
+    if next.how == RequestKind::Repair {
+        trace.events.push(turn.known_repair_event(false, Some(false)));
+        // The notice alone is worth returning.
+        let sentence = "a tool call is incomplete, and this request cannot ask for it again";
+        return turn.close(TurnEnd::Unavailable, Completeness::Partial, sentence, None, trace);
+    }
     let sentence = "this provider or model cannot continue the answer";
-    let finish = if turn.kept_chars > 0 { Completeness::Partial } else { Completeness::Aborted };
-    turn.close(TurnEnd::Unavailable, finish, sentence, None, trace)
+    turn.close(TurnEnd::Unavailable, turn.partial_if_kept(), sentence, None, trace)
 }
 
 /// Handles an input while a retry waits.
@@ -562,7 +596,11 @@ fn waiting(
     match input {
         TurnInput::Tick if turn.is_out_of_time() => turn.out_of(Limit::WallTime, trace),
         TurnInput::Tick => match until_ms.saturating_sub(turn.now_ms()) {
-            0 => dispatch(turn, next, trace),
+            0 => match (next.how, next.again) {
+                // It is built from the answer so far, which may not be possible.
+                (RequestKind::ResumeText | RequestKind::Poll, false) => prepare(next),
+                _ => dispatch(turn, next, trace),
+            },
             ms => (state(next), Todo::Wait { ms }),
         },
         TurnInput::Ended(_)
@@ -610,6 +648,9 @@ fn dispatch(turn: &mut TurnData, next: PlannedRequest, trace: &mut Trace) -> (St
         return turn.out_of(limit, trace);
     }
     turn.spent.iterations = turn.spent.iterations.saturating_add(1);
+    if next.other_model {
+        turn.forget_answer();
+    }
     if let Some(counter) = next.counter {
         turn.spent.add(counter);
         let left = limits.left(&turn.begin.budget, &turn.spent);
@@ -674,16 +715,13 @@ fn follow(
         Action::RaiseBudget => prepare(make(next.how, true)),
         Action::RepairToolCall => {
             let repair = make(RequestKind::Repair, next.how == RequestKind::Repair);
-            turn.issue = Some(issue(ended, None).0);
-            let event = turn.repair_event(ended, true, None);
-            trace.events.push(event);
-            dispatch(turn, repair, trace)
+            let (issue, detail) = issue(ended, None);
+            turn.issue = Some(issue);
+            turn.detail = detail;
+            prepare(repair)
         }
         Action::Resume => match metadata.resume_by {
-            Some(ResumeBy::Protocol) => {
-                let resume = make(RequestKind::Resume, false);
-                dispatch(turn, resume, trace)
-            }
+            Some(ResumeBy::Protocol) => prepare(make(RequestKind::Resume, false)),
             Some(ResumeBy::Poll) => wait(make(RequestKind::Poll, false), metadata.wait_ms, turn),
             Some(ResumeBy::Text) | None => {
                 wait(make(RequestKind::ResumeText, false), metadata.wait_ms, turn)
@@ -701,8 +739,7 @@ fn follow(
                 | RequestKind::Resume
                 | RequestKind::Poll => RequestKind::First,
             };
-            let other = PlannedRequest { other_model: true, ..make(how, true) };
-            dispatch(turn, other, trace)
+            prepare(PlannedRequest { other_model: true, ..make(how, true) })
         }
         Action::Stop | Action::Compact | Action::ChangePrompt => {
             stop(ended, decision, kept_before, turn, trace)

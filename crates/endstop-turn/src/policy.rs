@@ -39,14 +39,16 @@ pub use decide::{decide, hold};
 #[cfg(feature = "toml")]
 pub use file::PolicyFileError;
 pub use limits::{
-    AgentChange, AgentLimits, Budget, Counter, Left, Limit, MIN_CAP, Millis, Money, Price, Spent,
+    AgentChange, AgentLimits, Budget, Counter, Left, Limit, MAX_CAP, MIN_CAP, Millis, Money, Price,
+    Spent,
 };
 pub use piece::Piece;
 use remedy::remedy_given;
 pub use remedy::{Delivery, Remedy, remedy};
-pub use report::TerminationReport;
+pub use report::{TerminationReport, finish_reason};
 
 use endstop::next_request::Wording;
+use endstop::signal::TerminationSignal;
 use endstop::tool_call::Allow;
 use endstop::{Confidence, Ending, Reason};
 
@@ -331,6 +333,18 @@ pub struct DecisionContext {
 pub trait Strategy {
     /// Decides about an ending.
     fn decide(&self, ending: &Ending, context: &DecisionContext) -> Decision;
+
+    /// Decides about an ending, given the signals of the turn's responses so far. The last one is the signal
+    /// of this ending. By default they are not considered.
+    fn decide_with(
+        &self,
+        ending: &Ending,
+        context: &DecisionContext,
+        signals: &[TerminationSignal],
+    ) -> Decision {
+        let _ = signals;
+        self.decide(ending, context)
+    }
 }
 
 impl<F: Fn(&Ending, &DecisionContext) -> Decision> Strategy for F {
@@ -395,13 +409,13 @@ pub struct Rule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RuleChange {
-    /// The preferred action, if the limits allow it.
+    /// The preferred action, if the limits allow it, such as `stop`. Each reason permits some of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub action: Option<Action>,
-    /// The minimum confidence of the ending for this action.
+    /// The minimum confidence of the ending for this action, such as `medium`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_confidence: Option<Confidence>,
-    /// The maximum attempts in a turn. `None` leaves this to the limits.
+    /// The maximum attempts in a turn, such as `2`. The limits decide without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_attempts: Option<u32>,
 }
@@ -412,7 +426,7 @@ pub struct RuleChange {
 pub struct Override {
     /// Changed limits.
     pub agent: AgentChange,
-    /// Changed rules, by reason.
+    /// Changed rules, by the reason of an ending, such as `cut`.
     pub rules: BTreeMap<Reason, RuleChange>,
 }
 

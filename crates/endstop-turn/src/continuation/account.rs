@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{EndedResponse, Issue, PlannedRequest, RequestKind, TurnStart};
+use super::{Completeness, EndedResponse, Issue, PlannedRequest, RequestKind, TurnStart};
 use crate::policy::{self, Budget, Decision, DecisionContext, Price, Spent};
 use endstop::hash::Fnv;
 use endstop::{Confidence, Reason};
@@ -29,6 +29,9 @@ pub(super) struct TurnData {
     /// The mistake in a tool call that is being repaired.
     #[serde(default)]
     pub(super) issue: Option<Issue>,
+    /// The same in a sentence.
+    #[serde(default)]
+    pub(super) detail: String,
     /// Hashes of the pieces that belong to the answer.
     pub(super) seen: Vec<u64>,
     pub(super) pieces: u32,
@@ -119,7 +122,10 @@ impl TurnData {
         let limited = ending.reason == Reason::OutputLimit;
         let least = if limited { cap.unwrap_or(0).max(estimate) } else { estimate };
         let output = ending.output_tokens().unwrap_or(least);
-        let input = ending.input_tokens().or(self.conversation_tokens).unwrap_or(0);
+        // A request that failed without a token costs nothing.
+        let is_free = ending.reason == Reason::Failed && ending.shown.is_empty();
+        let estimate = self.conversation_tokens.filter(|_| !is_free).unwrap_or(0);
+        let input = ending.input_tokens().unwrap_or(estimate);
         let spent = &mut self.spent;
         spent.input_tokens = spent.input_tokens.saturating_add(input);
         spent.output_tokens = spent.output_tokens.saturating_add(output);
@@ -135,8 +141,23 @@ impl TurnData {
             spent.completion_tokens = spent.completion_tokens.saturating_add(output);
             spent.output_chars = spent.output_chars.saturating_add(chars);
         }
-        self.conversation_tokens = Some(input.saturating_add(output));
+        let tokens = input.saturating_add(output);
+        if tokens > 0 || self.conversation_tokens.is_none() {
+            self.conversation_tokens = Some(tokens);
+        }
         self.context(ended, next.cap)
+    }
+
+    /// Returns the completeness of an answer that was given up.
+    pub(super) fn partial_if_kept(&self) -> Completeness {
+        if self.kept_chars > 0 { Completeness::Partial } else { Completeness::Aborted }
+    }
+
+    /// Forgets the text so far, because another model answers anew.
+    pub(super) fn forget_answer(&mut self) {
+        self.seen.clear();
+        self.pieces = 0;
+        self.kept_chars = 0;
     }
 
     /// Adds the text of a response to the answer, unless it is discarded.

@@ -72,6 +72,16 @@ pub enum TurnEvent {
         /// The counter that the attempt increments.
         counter: Counter,
     },
+    /// The provider closed a kept connection and sent nothing. The request is sent once more, on another
+    /// connection.
+    RequestResent {
+        /// The turn.
+        turn: String,
+        /// The number of the request, starting at one.
+        iteration: u32,
+        /// The number of such requests in the turn, starting at one.
+        index: u32,
+    },
     /// A tool call is cut off or malformed.
     ToolPayloadRepair {
         /// The turn.
@@ -145,6 +155,7 @@ impl TurnEvent {
             Self::ContinuationAttempt { .. } => "continuation_attempt",
             Self::RetryAttempt { .. } => "retry_attempt",
             Self::ResumeAttempt { .. } => "resume_attempt",
+            Self::RequestResent { .. } => "request_resent",
             Self::ToolPayloadRepair { .. } => "tool_payload_repair",
             Self::ContinuationTerminated { .. } => "continuation_terminated",
             Self::TurnEnded { .. } => "turn_ended",
@@ -160,6 +171,7 @@ impl TurnEvent {
             | Self::ContinuationAttempt { turn, .. }
             | Self::RetryAttempt { turn, .. }
             | Self::ResumeAttempt { turn, .. }
+            | Self::RequestResent { turn, .. }
             | Self::ToolPayloadRepair { turn, .. }
             | Self::ContinuationTerminated { turn, .. }
             | Self::TurnEnded { turn, .. }
@@ -268,6 +280,22 @@ impl TurnData {
         succeeded: Option<bool>,
     ) -> TurnEvent {
         let (issue, detail) = issue(ended, self.issue);
+        self.payload_repair(issue, detail, attempted, succeeded)
+    }
+
+    /// Returns the event about the call that is to be repaired.
+    pub(super) fn known_repair_event(&self, attempted: bool, succeeded: Option<bool>) -> TurnEvent {
+        let issue = self.issue.unwrap_or(Issue::Unfinished);
+        self.payload_repair(issue, self.detail.clone(), attempted, succeeded)
+    }
+
+    fn payload_repair(
+        &self,
+        issue: Issue,
+        detail: String,
+        attempted: bool,
+        succeeded: Option<bool>,
+    ) -> TurnEvent {
         TurnEvent::ToolPayloadRepair {
             turn: self.begin.turn.clone(),
             iteration: self.spent.iterations,

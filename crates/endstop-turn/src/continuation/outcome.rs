@@ -172,8 +172,7 @@ pub(super) fn terminated_by(limit: Limit) -> TurnEnd {
 impl TurnData {
     /// Ends the turn because of a limit, without a decision about a response.
     pub(super) fn out_of(&mut self, limit: Limit, trace: &mut Trace) -> (State, Todo) {
-        let finish =
-            if self.kept_chars > 0 { Completeness::Partial } else { Completeness::Aborted };
+        let finish = self.partial_if_kept();
         let mut decision = Decision::new(limit.calls_for(), limit.description());
         decision.ending = self.reason;
         decision.metadata.conversation_messages = self.messages();

@@ -88,11 +88,15 @@ struct Within {
     prices: BTreeMap<String, Price>,
     #[serde(default)]
     fallback_models: Vec<String>,
+    /// Providers that the same file adds.
+    #[serde(default)]
+    provider: BTreeMap<String, serde::de::IgnoredAny>,
 }
 
 impl From<Within> for Written {
     fn from(within: Within) -> Self {
-        let Within { based_on, agent, rules, providers, wording, prices, fallback_models } = within;
+        let Within { based_on, agent, rules, providers, wording, prices, fallback_models, .. } =
+            within;
         let name = None;
         Self { based_on, name, agent, rules, providers, wording, prices, fallback_models }
     }
@@ -139,23 +143,38 @@ impl Policy {
     /// Returns the first mistake in these tables, with its line and key.
     pub fn from_toml_within(file: &str, text: &str) -> Result<Self, PolicyFileError> {
         let within: Within = toml::from_str(text).map_err(|error| misread(file, text, &error))?;
+        let is_own = |id: &str| within.provider.contains_key(id);
+        let names = within.fallback_models.iter();
+        let unknown = names.filter_map(|name| unknown_provider(name, is_own)).next();
+        if let Some(message) = unknown {
+            return Err(of_key(file, text, "fallback_models".to_owned(), message));
+        }
         Self::written(file, text, within.into())
     }
 
     fn written(file: &str, text: &str, written: Written) -> Result<Self, PolicyFileError> {
-        let wrong = |key: String, message: String| {
-            let line = line_of_key(text, &key);
-            PolicyFileError { file: file.to_owned(), line, key, message }
-        };
+        let wrong = |key: String, message: String| of_key(file, text, key, message);
         let Some(base) = Self::preset(&written.based_on) else {
             let known = one_of(&Self::PRESETS);
             let message = format!("unknown preset `{}`: expected {known}", written.based_on);
             return Err(wrong("based_on".to_owned(), message));
         };
+        if let Some(name) = written.fallback_models.iter().find(|name| model_of(name).is_none()) {
+            let message = format!(
+                "invalid model `{name}`: expected `provider/model`, such as `openai/gpt-5`"
+            );
+            return Err(wrong("fallback_models".to_owned(), message));
+        }
         check(&written.rules, "").map_err(|(key, message)| wrong(key, message))?;
         for (provider, own) in &written.providers {
             let below = format!("providers.{provider}.");
             check(&own.rules, &below).map_err(|(key, message)| wrong(key, message))?;
+        }
+        for (key, text) in [("hint", &written.wording.hint), ("repair", &written.wording.repair)] {
+            if text.trim().is_empty() {
+                let message = "invalid text: it must not be empty".to_owned();
+                return Err(wrong(format!("wording.{key}"), message));
+            }
         }
         let mut rules = base.rules;
         for (reason, change) in written.rules {
@@ -176,6 +195,32 @@ impl Policy {
             fallback_models: written.fallback_models,
         })
     }
+}
+
+fn of_key(file: &str, text: &str, key: String, message: String) -> PolicyFileError {
+    let line = line_of_key(text, &key);
+    PolicyFileError { file: file.to_owned(), line, key, message }
+}
+
+/// Splits `provider/model` or `provider:wire/model` into the provider and the model.
+fn model_of(name: &str) -> Option<(&str, &str)> {
+    let (before, model) = name.split_once('/').filter(|(_, model)| !model.is_empty())?;
+    let provider = before.split(':').next().filter(|id| !id.is_empty())?;
+    Some((provider, model))
+}
+
+/// Returns the mistake in the name of a model whose provider is neither built in nor the file's own.
+fn unknown_provider(name: &str, is_own: impl Fn(&str) -> bool) -> Option<String> {
+    let (id, _) = model_of(name)?;
+    if is_own(id) || endstop::provider::by_id(id).is_some() {
+        return None;
+    }
+    let known = endstop::provider::ALL.iter();
+    let known =
+        known.flat_map(|known| std::iter::once(known.id).chain(known.aliases.iter().copied()));
+    let meant = endstop::nearest(id, known.collect::<Vec<_>>());
+    let meant = meant.map_or_else(String::new, |meant| format!(": did you mean `{meant}`?"));
+    Some(format!("unknown provider `{id}` in `{name}`{meant}"))
 }
 
 /// Returns the last part of a path.
@@ -220,6 +265,21 @@ mod tests {
     use super::*;
     use crate::policy::{Action, AgentLimits, Money};
     use endstop::Confidence;
+
+    #[test]
+    fn fallback_models_are_checked_when_a_file_is_read() {
+        let within = |text: &str| Policy::from_toml_within("p.toml", text);
+        let of = |names: &str| within(&format!("\nfallback_models = [{names}]\n[provider.acme]\n"));
+        assert!(of("'openai/gpt-5', 'openai:responses/gpt-5', 'acme/m'").is_ok());
+        assert_eq!(
+            of("'gemini/m', 'opnai/m'").unwrap_err().to_string(),
+            "p.toml:2: `fallback_models`: unknown provider `opnai` in `opnai/m`: did you mean `openai`?"
+        );
+        assert_eq!(
+            Policy::from_toml("p.toml", "fallback_models = ['m']").unwrap_err().to_string(),
+            "p.toml:1: `fallback_models`: invalid model `m`: expected `provider/model`, such as `openai/gpt-5`"
+        );
+    }
 
     #[test]
     fn a_file_changes_what_it_names_and_nothing_else() {
@@ -368,6 +428,8 @@ mod tests {
             "rules.cut.action",
             "unknown action `hope`: expected one of",
         );
+        wrong("[wording]\nhint = \" \"", 2, "wording.hint", "must not be empty");
+        wrong("[wording]\nrepair = \"\"", 2, "wording.repair", "must not be empty");
         wrong("[wording]\nhints = \"x\"", 2, "wording.hints", "unknown field");
         wrong("[prices]\nm = { input = -1, output = 0 }", 2, "prices.m", "0 or more");
         wrong("[prices.m]\ninput = 1", 1, "prices.m", "missing field `output`");

@@ -11,6 +11,10 @@ use endstop::{Ending, Reason};
 /// The smallest output limit that is worth sending. Some wires reject smaller ones.
 pub const MIN_CAP: u64 = 16;
 
+/// The largest output limit that is sent because of the limits of a turn. Hardly a model writes more in one
+/// response, and providers reject limits above the model's maximum.
+pub const MAX_CAP: u64 = 131_072;
+
 /// Declares the limits once, for [`AgentLimits`] and for [`AgentChange`].
 macro_rules! limits {
     ($($(#[doc = $doc:literal])+ $(#[serde(alias = $alias:literal)])? $name:ident: $type:ty = $value:expr,)+) => {
@@ -53,8 +57,8 @@ limits! {
     /// Maximum number of continuations and of retries with a higher output limit in one turn.
     continuation_max_attempts: u32 = 3,
     /// Maximum output tokens of responses that needed recovery and of the requests that recovered
-    /// them. The default is [`AgentLimits::continuation_total_tokens_factor`] times the first
-    /// output limit.
+    /// them, such as `16384`. The default is [`AgentLimits::continuation_total_tokens_factor`] times
+    /// the first output limit.
     continuation_max_total_completion_tokens: Option<u64> = None,
     /// Factor on the first output limit that bounds the output tokens if no number is set.
     continuation_total_tokens_factor: u64 = 4,
@@ -90,20 +94,23 @@ limits! {
     turn_max_iterations: u32 = 200,
     /// Maximum input and output tokens of one turn, including tool iterations.
     turn_max_total_tokens: u64 = 20_000_000,
-    /// Maximum output tokens of one turn, continued or not, including tool iterations. Unlimited by
-    /// default.
+    /// Maximum output tokens of one turn, continued or not, including tool iterations, such as
+    /// `50000`. Unlimited by default.
     turn_max_completion_tokens: Option<u64> = None,
-    /// Maximum characters of all answers of one turn, continued or not. Unlimited by default.
+    /// Maximum characters of all answers of one turn, continued or not, such as `400000`. Unlimited
+    /// by default.
     turn_max_output_chars: Option<u64> = None,
     /// Maximum duration of one turn: `"30m"`, or a number of milliseconds.
     #[serde(alias = "turn_max_wall_time_ms")]
     turn_max_time: Millis = Millis(1_800_000),
-    /// Maximum cost of one turn, in US dollars. The client does not ask a model whose price is not
-    /// known if this is set; `decide` says so and ignores the limit.
+    /// Maximum cost of one turn, in US dollars, such as `0.50`. The client does not ask a model whose
+    /// price is not known if this is set; `decide` says so and ignores the limit.
     turn_max_cost: Option<Money> = None,
-    /// Number of messages from which a conversation is not lengthened. Unlimited by default.
+    /// Number of messages from which a conversation is not lengthened, such as `200`. Unlimited by
+    /// default.
     conversation_max_messages: Option<u32> = None,
-    /// Number of tokens from which a conversation is not lengthened. Unlimited by default.
+    /// Number of tokens from which a conversation is not lengthened, such as `150000`. Unlimited by
+    /// default.
     conversation_max_tokens: Option<u64> = None,
 }
 
@@ -200,9 +207,9 @@ impl<'de> Deserialize<'de> for Money {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// Price of a million input tokens.
+    /// Price of a million input tokens, such as `2.00`.
     pub input: Money,
-    /// Price of a million output tokens.
+    /// Price of a million output tokens, such as `8.00`.
     pub output: Money,
 }
 
@@ -530,14 +537,13 @@ impl AgentLimits {
         wait_ms: u64,
     ) -> Option<Limit> {
         let DecisionContext { budget, spent, .. } = context;
-        let tokens = spent.input_tokens.saturating_add(spent.output_tokens);
         let elapsed = spent.elapsed_ms.saturating_add(wait_ms);
         let left = self.left(budget, spent);
         let broke = self.turn_max_cost.is_some_and(|most| spent.cost >= most);
         let unaffordable = self.affordable(context).is_some_and(|cap| cap < MIN_CAP);
         let of_the_turn = [
             (spent.iterations >= self.turn_max_iterations, Limit::Iterations),
-            (tokens >= self.turn_max_total_tokens, Limit::TotalTokens),
+            (self.total_left(context) < MIN_CAP, Limit::TotalTokens),
             (
                 self.output_left(spent).is_some_and(|left| left < MIN_CAP),
                 Limit::TurnCompletionTokens,
@@ -570,6 +576,15 @@ impl AgentLimits {
         self.turn_max_completion_tokens.map(|most| most.saturating_sub(spent.output_tokens))
     }
 
+    /// Returns the output tokens that the limit on all tokens leaves, after the input of the next request as
+    /// far as it is known.
+    fn total_left(&self, context: &DecisionContext) -> u64 {
+        let DecisionContext { spent, conversation_tokens, .. } = context;
+        let spent = spent.input_tokens.saturating_add(spent.output_tokens);
+        let next = spent.saturating_add(conversation_tokens.unwrap_or(0));
+        self.turn_max_total_tokens.saturating_sub(next)
+    }
+
     /// Returns the limit on the conversation's length that was reached, if any.
     #[must_use]
     pub fn too_long(&self, context: &DecisionContext) -> Option<Limit> {
@@ -598,7 +613,7 @@ impl AgentLimits {
     }
 
     /// Returns the output limit for the next request: `wanted`, reduced to the remaining tokens and
-    /// money. Returns `None` if none of these is known.
+    /// money. Returns `None` if none of these is known, or if the turn leaves more than [`MAX_CAP`].
     #[must_use]
     pub fn next_cap(
         &self,
@@ -607,9 +622,13 @@ impl AgentLimits {
         context: &DecisionContext,
     ) -> Option<u64> {
         let left = recovers.and_then(|_| self.left(&context.budget, &context.spent).tokens);
-        let of_turn = self.output_left(&context.spent);
-        let bounds = [wanted, left, of_turn, self.affordable(context)];
-        let cap = bounds.into_iter().flatten().min()?;
+        let of_turn = [
+            self.output_left(&context.spent),
+            self.affordable(context),
+            Some(self.total_left(context)),
+        ];
+        let of_turn = of_turn.into_iter().flatten().min().filter(|cap| *cap <= MAX_CAP);
+        let cap = [wanted, left, of_turn].into_iter().flatten().min()?;
         Some(cap.min(context.budget.model_max.unwrap_or(u64::MAX)))
     }
 }

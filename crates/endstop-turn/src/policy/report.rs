@@ -63,6 +63,13 @@ impl TerminationReport {
     }
 }
 
+/// Returns the provider's finish reason and its field, or those of its error, for people.
+#[must_use]
+pub fn finish_reason(ending: &Ending) -> String {
+    let native = ending.native().map(|(field, word)| format!("`{word}` in `{field}`"));
+    native.unwrap_or_else(|| "none".to_owned())
+}
+
 impl fmt::Display for TerminationReport {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ending, decision, context, .. } = self;
@@ -74,8 +81,7 @@ impl fmt::Display for TerminationReport {
         }
         let model = ending.model.as_deref().unwrap_or("unknown model");
         row(out, "from", &format!("{}, {model}, {}", ending.provider, ending.dialect))?;
-        let said = ending.native().map(|(field, word)| format!("`{word}` in `{field}`"));
-        row(out, "finish reason", said.as_deref().unwrap_or("none"))?;
+        row(out, "finish reason", &finish_reason(ending))?;
         row(out, "connection", ending.closed.description())?;
         let shown = ending.shown.names().join(", ").replace('_', " ");
         row(out, "content", if shown.is_empty() { "no problems found" } else { &shown })?;

@@ -529,7 +529,8 @@ fn every_limit_below_at_and_above() {
             context.spent.iterations = count(offset, 200);
         });
         at_limit(ending, limits, Limit::TotalTokens, action, |context, offset| {
-            context.spent.input_tokens = plus(19_999_000, offset);
+            let next = context.conversation_tokens.unwrap_or(0);
+            context.spent.input_tokens = plus(19_999_000 - next - MIN_CAP + 1, offset);
             context.spent.output_tokens = 1_000;
         });
         at_limit(ending, limits, Limit::WallTime, action, |context, offset| {
@@ -943,7 +944,7 @@ fn a_conversation_that_is_too_long_is_compacted_and_not_continued() {
     // The limit is off by default.
     let endless = DecisionContext {
         conversation_messages: Some(u32::MAX),
-        conversation_tokens: Some(u64::MAX),
+        conversation_tokens: Some(10_000_000),
         ..context(1_000)
     };
     let decision = decide(&plain(Reason::OutputLimit), &endless, &Policy::default());

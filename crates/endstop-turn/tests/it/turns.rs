@@ -10,8 +10,8 @@ use endstop_turn::continuation::{
     Step, Todo, TurnEnd, TurnEvent, TurnInput, TurnStart,
 };
 use endstop_turn::policy::{
-    self, AgentLimits, Budget, Counter, Decision, Limit, MIN_CAP, Millis, Money, Piece, Policy,
-    Price, TerminationReport,
+    self, AgentLimits, Budget, Counter, Decision, Limit, MAX_CAP, MIN_CAP, Millis, Money, Piece,
+    Policy, Price, TerminationReport,
 };
 use expect_test::expect_file;
 
@@ -44,6 +44,12 @@ fn told(machine: Machine, ending: Ending) -> (Machine, Step) {
     machine.step(TurnInput::Ended(&ended(ending)), 1)
 }
 
+/// Says that the request of this step is built.
+fn prepared((machine, step): (Machine, Step)) -> (Machine, Step) {
+    assert!(matches!(step.todo, Todo::Prepare(_)), "{step:?}");
+    machine.step(TurnInput::Prepared, 1)
+}
+
 fn call(reason: Reason) -> Ending {
     ending(reason, Confidence::High, Holds::Call.shown())
 }
@@ -61,8 +67,8 @@ fn machines() -> Vec<(&'static str, Machine)> {
         ("ExecuteTools", told(start(), call(Reason::ToolCall)).0),
         ("ContinuePending", limit),
         ("RequestContinuation", sent),
-        ("RepairToolCall", told(start(), cut_call()).0),
-        ("ResumePaused", told(start(), plain(Reason::Paused)).0),
+        ("RepairToolCall", prepared(told(start(), cut_call())).0),
+        ("ResumePaused", prepared(told(start(), plain(Reason::Paused))).0),
         ("RetryPending", told(start(), plain(Reason::Cut)).0),
         ("Complete", told(start(), plain(Reason::Complete)).0),
         ("Abort", told(start(), plain(Reason::Safety)).0),
@@ -340,6 +346,9 @@ fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
         action.events.iter().filter_map(of).collect()
     };
     let (machine, action) = told(start(), cut_call());
+    assert_eq!(todo_word(&action.todo), "prepare repair");
+    assert_eq!(repair_events(&action), []);
+    let (machine, action) = machine.step(TurnInput::Prepared, 1);
     assert_eq!(todo_word(&action.todo), "send repair");
     assert_eq!(repair_events(&action), [(true, None)]);
     // The call comes back complete.
@@ -360,11 +369,94 @@ fn a_cut_tool_call_is_asked_for_once_and_then_told_of() {
     );
     assert!(outcome.notice.as_deref().unwrap().contains("tool call"));
     // A repair whose stream is cut is sent again as a repair, and counts as a cut.
-    let (machine, _) = told(start(), cut_call());
+    let (machine, _) = prepared(told(start(), cut_call()));
     let (machine, _) = told(machine, plain(Reason::Cut));
     let (machine, action) = machine.step(TurnInput::Tick, 60_000);
     assert_eq!(todo_word(&action.todo), "send repair again");
     assert_eq!((machine.spent().repairs, machine.spent().cuts), (1, 1));
+    // The request cannot ask for it again: nothing is counted, and the notice says so.
+    let (machine, action) = told(start(), cut_call()).0.step(TurnInput::Unavailable, 2);
+    assert_eq!(repair_events(&action), [(false, Some(false))]);
+    assert!(!action.events.iter().any(|event| matches!(event, TurnEvent::RetryAttempt { .. })));
+    let outcome = machine.outcome().unwrap();
+    assert_eq!((outcome.finish, outcome.terminated), (Completeness::Partial, TurnEnd::Unavailable));
+    assert_eq!((outcome.spent.iterations, outcome.spent.repairs), (1, 0));
+    assert!(outcome.notice.as_deref().unwrap().contains("a tool call is incomplete"));
+}
+
+#[test]
+fn another_model_that_cannot_be_asked_leaves_the_refusal() {
+    let other = |ending: Ending| {
+        let decision = Some(Decision::new(policy::Action::OtherModel, "ask another model"));
+        let ended = EndedResponse { decision, ..ended(ending) };
+        let (machine, action) = start().step(TurnInput::Ended(&ended), 1);
+        assert!(matches!(&action.todo, Todo::Prepare(next) if next.other_model), "{action:?}");
+        machine
+    };
+    let (machine, action) = other(plain(Reason::Refused)).step(TurnInput::Unavailable, 2);
+    assert!(!action.events.iter().any(|event| matches!(event, TurnEvent::RetryAttempt { .. })));
+    let outcome = machine.outcome().unwrap();
+    assert_eq!((outcome.terminated, outcome.spent.retries), (TurnEnd::SafetyBlocked, 0));
+    let (machine, _) = other(plain(Reason::Unknown)).step(TurnInput::Unavailable, 2);
+    assert_eq!(machine.outcome().unwrap().terminated, TurnEnd::Unavailable);
+    // The text so far does not belong to the other model's answer.
+    let (machine, _) = other(plain(Reason::Unknown)).step(TurnInput::Prepared, 2);
+    let (machine, _) = machine.step(TurnInput::Ended(&ended(failed(FaultKind::Auth))), 3);
+    let outcome = machine.outcome().unwrap();
+    assert_eq!((outcome.finish, outcome.kept_chars), (Completeness::Aborted, 0));
+}
+
+#[test]
+fn all_tokens_bound_every_request_with_its_input() {
+    let agent = AgentLimits { turn_max_total_tokens: 500, ..AgentLimits::DEFAULT };
+    let policy = Policy { agent, ..Policy::default() };
+    let begin = TurnStart { policy, input_tokens: Some(60), ..TurnStart::new("t") };
+    let mut conversation = 60;
+    let (outcome, sent) = drive(begin.clone(), |next, number| {
+        let output = next.cap.unwrap().min(100);
+        let ended = fresh(used(plain(Reason::OutputLimit), conversation, output), number.into());
+        conversation += output;
+        ended
+    });
+    assert_eq!(sent[0].cap, Some(440), "what is left after the input");
+    assert_eq!(outcome.decision.unwrap().metadata.limit, Some(Limit::TotalTokens));
+    let spent = outcome.spent;
+    assert!(spent.input_tokens + spent.output_tokens <= 500, "{spent:?}");
+    assert!(sent.len() > 1);
+    // Results of tools count before they are sent.
+    let (machine, _) = Machine::begin(begin.clone(), 0);
+    let (mut machine, action) = told(machine, used(call(Reason::ToolCall), 60, 40));
+    assert_eq!(action.todo, Todo::RunTools);
+    machine.lengthen(250);
+    let (_, action) = machine.clone().step(TurnInput::ToolsDone, 2);
+    let Todo::Send(next) = action.todo else { panic!("{action:?}") };
+    assert_eq!(next.cap, Some(500 - 100 - 100 - 250));
+    machine.lengthen(40);
+    let (machine, _) = machine.step(TurnInput::ToolsDone, 2);
+    assert_eq!(machine.outcome().unwrap().terminated, TurnEnd::BudgetExhausted);
+    // A request that is too large is not sent at all.
+    let large = TurnStart { input_tokens: Some(490), ..begin };
+    assert!(Machine::begin(large, 0).0.is_over());
+    // A limit that no response reaches is not sent: providers reject it.
+    let (_, action) = Machine::begin(TurnStart::new("t"), 0);
+    let Todo::Send(next) = action.todo else { panic!("{action:?}") };
+    assert_eq!(next.cap, None);
+}
+
+#[test]
+fn the_first_requests_input_costs_money_before_it_is_sent() {
+    let price =
+        Price { input: Money::from_micros(1_000_000), output: Money::from_micros(10_000_000) };
+    let agent =
+        AgentLimits { turn_max_cost: Some(Money::from_micros(2_000)), ..AgentLimits::DEFAULT };
+    let budget = Budget { price: Some(price), ..Budget::default() };
+    let policy = Policy { agent, ..Policy::default() };
+    let begin = TurnStart { policy, budget, input_tokens: Some(1_000), ..TurnStart::new("t") };
+    let (_, action) = Machine::begin(begin.clone(), 0);
+    let Todo::Send(next) = action.todo else { panic!("{action:?}") };
+    assert_eq!(next.cap, Some(100), "half of the money is for the input");
+    let large = TurnStart { input_tokens: Some(2_000), ..begin };
+    assert_eq!(Machine::begin(large, 0).0.outcome().unwrap().terminated, TurnEnd::BudgetExhausted);
 }
 
 #[test]
@@ -374,7 +466,7 @@ fn what_is_told_of_a_response_is_heeded() {
     assert_eq!(start().step(TurnInput::Ended(&refused), 1).1.todo, Todo::RunTools);
     refused.tools = Some(Allow::Refuse(Refusal::TooMany));
     let (_, action) = start().step(TurnInput::Ended(&refused), 1);
-    assert_eq!(todo_word(&action.todo), "send repair");
+    assert_eq!(todo_word(&action.todo), "prepare repair");
     // The provider asks for a wait.
     let mut later = ended(failed(FaultKind::RateLimit));
     later.retry_after_ms = Some(7_000);
@@ -497,12 +589,12 @@ fn events_say_what_happened() {
     let (machine, _) = told(start(), plain(Reason::Cut));
     let (_, action) = machine.step(TurnInput::Tick, 9_000);
     assert_eq!(serde_json::to_value(&action.events).unwrap()[0]["event"], "retry_attempt");
-    let (_, action) = told(start(), plain(Reason::Paused));
-    assert_eq!(serde_json::to_value(&action.events).unwrap()[1]["event"], "resume_attempt");
+    let (_, action) = prepared(told(start(), plain(Reason::Paused)));
+    assert_eq!(serde_json::to_value(&action.events).unwrap()[0]["event"], "resume_attempt");
     // Continuing delivered text after a cut is a continuation.
     let delivers = TurnStart { delivers: true, ..begin(Policy::default(), 1_000) };
     let (machine, _) = told(Machine::begin(delivers, 0).0, plain(Reason::Cut));
-    let (machine, action) = machine.step(TurnInput::Tick, 9_000);
+    let (machine, action) = prepared(machine.step(TurnInput::Tick, 9_000));
     let json = serde_json::to_value(&action.events).unwrap();
     assert_eq!(json[0]["event"], "continuation_attempt");
     assert_eq!(json[0]["counter"], "cuts");
@@ -686,6 +778,7 @@ fn only_a_turn_that_was_continued_ends_a_continuation() {
     for first in [plain(Reason::Cut), cut_call(), plain(Reason::Paused)] {
         let (machine, _) = told(start(), first);
         let (machine, _) = machine.step(TurnInput::Tick, 60_000);
+        let (machine, _) = machine.step(TurnInput::Prepared, 60_000);
         let (_, action) = told(machine, plain(Reason::Complete));
         let events = names(&action);
         assert!(!events.contains(&"continuation_terminated".to_owned()), "{events:?}");
@@ -713,7 +806,7 @@ fn only_a_turn_that_was_continued_ends_a_continuation() {
 fn what_is_wrong_with_a_tool_call_is_typed() {
     use endstop::tool_call::CallState;
     let issue = |ended: &EndedResponse| {
-        let (_, action) = start().step(TurnInput::Ended(ended), 1);
+        let (_, action) = prepared(start().step(TurnInput::Ended(ended), 1));
         let found = action.events.iter().find_map(|event| {
             let TurnEvent::ToolPayloadRepair { issue, .. } = event else { return None };
             Some(*issue)
@@ -747,7 +840,7 @@ fn what_is_wrong_with_a_tool_call_is_typed() {
     }
     // The event names the repaired problem, whether or not the repair returned a call.
     let malformed = with(tools, |shown| shown.malformed_tool_calls = 1);
-    let (machine, _) = start().step(TurnInput::Ended(&malformed), 1);
+    let (machine, _) = prepared(start().step(TurnInput::Ended(&malformed), 1));
     for reason in [Reason::ToolCall, Reason::Complete] {
         let holds = if reason == Reason::ToolCall { Holds::Call } else { Holds::Text };
         let (_, action) = told(machine.clone(), ending(reason, Confidence::High, holds.shown()));
@@ -829,6 +922,7 @@ fn tight(dice: &mut Dice) -> TurnStart {
         budget,
         delivers: dice.roll(2) == 0,
         conversation_messages: Some(1),
+        input_tokens: dice.pick(&[None, Some(50), Some(2_000)]),
     }
 }
 
@@ -887,6 +981,11 @@ fn check(
         assert!(spent.input_tokens + spent.output_tokens < agent.turn_max_total_tokens);
         if let Some(most) = agent.turn_max_cost {
             assert!(spent.cost < most);
+        }
+        let left = agent.turn_max_total_tokens - spent.input_tokens - spent.output_tokens;
+        if left <= MAX_CAP {
+            let cap = next.cap.unwrap();
+            assert!((MIN_CAP..=left).contains(&cap), "{next:?} of {left}");
         }
         if next.counter.is_some() {
             assert!(spent.output_chars < agent.continuation_max_output_chars);
