@@ -1,6 +1,9 @@
 //! Runs an agent with two tools: `cargo run -p endstop-client --example agent -- openai/gpt-5`.
+//!
+//! Without a key: start `endstop sim`, and set `ENDSTOP_BASE_URL=http://127.0.0.1:4190`.
 
 use endstop_client::{Client, Limits, RunEvent, tool, tools, usd};
+use endstop_turn::policy::{Policy, Price};
 
 /// Reads a file.
 #[tool(idempotent)]
@@ -24,10 +27,13 @@ async fn list_files(
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), endstop_client::Error> {
     let model = std::env::args().nth(1).unwrap_or_else(|| "openai/tool-call".to_owned());
-    let client = Client::from_env()?;
+    let client = Client::from_env();
     let limits = Limits { turns: 10, cost: usd(0.50), ..Limits::default() };
-    let agent = client.agent(&model).tools(tools![list_files, read_file]).limits(limits);
-    let mut run = agent.run("What is in this folder?")?;
+    // If the cost is limited, the price of the model must be known. The simulated one costs nothing.
+    let mut policy = Policy::default();
+    policy.prices.insert("openai/tool-call".to_owned(), Price::default());
+    let agent = client.agent(&model).tools(tools![list_files, read_file]);
+    let mut run = agent.limits(limits).policy(policy).run("What is in this folder?")?;
     while let Some(event) = run.next().await {
         if let RunEvent::Text(text) = &event {
             print!("{text}");

@@ -9,7 +9,7 @@ async fn main() -> Result<(), endstop_client::Error> {
     let mut arguments = std::env::args().skip(1);
     let model = arguments.next().unwrap_or_else(|| "openai/complete".to_owned());
     let prompt = arguments.next().unwrap_or_else(|| "What is an endstop?".to_owned());
-    let client = Client::from_env()?;
+    let client = Client::from_env();
     let reply = client.chat(&model, prompt).await?;
     match reply.ended() {
         Ended::Complete(answer) => println!("{}", answer.text()),

@@ -7,7 +7,7 @@ use endstop_client::{Client, RunEvent};
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), endstop_client::Error> {
     let model = std::env::args().nth(1).unwrap_or_else(|| "openai/complete".to_owned());
-    let client = Client::from_env()?;
+    let client = Client::from_env();
     let mut stream = client.stream(&model, "Tell a story.")?;
     while let Some(event) = stream.next().await {
         if let RunEvent::Text(text) = &event {

@@ -16,7 +16,7 @@ struct Plan {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), TypedError> {
     let model = std::env::args().nth(1).unwrap_or_else(|| "openai/gpt-5".to_owned());
-    let client = Client::from_env()?;
+    let client = Client::from_env();
     match client.request(&model).user("Plan a picnic.").typed::<Plan>().await {
         Ok(Plan { title, steps }) => println!("{title}: {}", steps.join(" ")),
         Err(TypedError::Truncated(reply)) => {

@@ -18,6 +18,7 @@ use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::{Deserialize, Serialize};
 
+use saved::RunFile;
 pub use saved::SavedRun;
 
 use crate::client::Client;
@@ -27,6 +28,7 @@ use crate::queue::{Queue, Running};
 use crate::response::ChatResponse;
 use crate::target::Target;
 use crate::tool::{SharedTool, ToolOutput, ToolSet};
+use crate::transport::Transport;
 use crate::turn::{Driver, ToolsEnd, TurnState, price_of};
 
 /// Limits of an agent's run. They count over the whole run.
@@ -58,11 +60,19 @@ impl Default for Limits {
     }
 }
 
-/// Returns an amount of US dollars, for [`Limits::cost`].
+/// Returns an amount of US dollars, for [`Limits::cost`]. An amount below zero, or none at all (`NaN`), counts
+/// as zero: nothing is asked.
+///
+/// ```
+/// use endstop_client::usd;
+///
+/// assert_eq!(usd(0.50).map(|money| money.micros()), Some(500_000));
+/// assert_eq!(usd(-1.0), usd(0.0));
+/// ```
 #[must_use]
 pub fn usd(dollars: f64) -> Option<Money> {
-    // `as` saturates.
-    (dollars.is_finite() && dollars >= 0.0).then(|| Money::from_micros((dollars * 1e6) as u64))
+    // `as` saturates, and makes zero of `NaN`.
+    Some(Money::from_micros((dollars * 1e6).round() as u64))
 }
 
 /// An agent: a model, its tools and the limits of a run.
@@ -78,7 +88,7 @@ pub fn usd(dollars: f64) -> Option<Money> {
 /// }
 ///
 /// # async fn example() -> Result<(), endstop_client::Error> {
-/// let client = Client::from_env()?;
+/// let client = Client::from_env();
 /// let agent = client.agent("openai/gpt-5").tools(tools![write_file]);
 /// let mut run = agent.limits(Limits { turns: 25, cost: usd(0.50), ..Limits::default() }).run("Write a poem into a.txt.")?;
 /// while let Some(event) = run.next().await {
@@ -173,6 +183,9 @@ impl Agent {
 
     /// Saves the run to this file after every step, so that [`Agent::resume`] can go on with it. If the file
     /// cannot be written, no tool is started: another process could run it a second time.
+    ///
+    /// A file beside it, with `.lock` at the end of its name, keeps other processes from the run while it goes
+    /// on.
     pub fn save_to(mut self, path: impl Into<PathBuf>) -> Self {
         self.save_to = Some(path.into());
         self
@@ -181,7 +194,8 @@ impl Agent {
     /// Starts a run.
     ///
     /// # Errors
-    /// Fails if the request cannot be made: a missing key, an unknown provider, an invalid tool.
+    /// Fails if the request cannot be made (a missing key, an unknown provider, an invalid tool), or if another
+    /// run that is under way is saved to the same file.
     pub fn run(mut self, prompt: impl Into<String>) -> Result<Run, Error> {
         self.request.messages.push(ChatMessage::user(prompt));
         let ready = self.prepared(&self.model)?;
@@ -192,27 +206,36 @@ impl Agent {
         let now_ms = self.client.inner().clock.now_ms();
         let (state, step) =
             TurnState::begin(&ready.target, &self.model, request, &ready.policy, true, now_ms)?;
-        Ok(self.start(ready, state, Progress::default(), step))
+        let file = self.save_to.clone().map(RunFile::begin).transpose()?;
+        Ok(self.start(ready, state, Progress::default(), step, file))
     }
 
     /// Starts a run in this state.
-    fn start(self, ready: Prepared, state: TurnState, progress: Progress, step: Step) -> Run {
-        let Prepared { target, tools, policy } = ready;
+    fn start(
+        self,
+        ready: Prepared,
+        state: TurnState,
+        progress: Progress,
+        step: Step,
+        file: Option<RunFile>,
+    ) -> Run {
+        let Prepared { target, transport, tools, policy } = ready;
         let queue = Queue::default();
         let steering = Steering::default();
+        steering.put(progress.steering.iter().cloned());
         let agency = Agency {
             tools,
             parallel: self.limits.parallel_tools.max(1),
             same_calls: self.limits.same_calls.max(1),
-            last_calls: None,
             steering: steering.clone(),
-            save_to: self.save_to,
+            file,
             progress,
         };
         let driver = Driver {
             inner: self.client.inner(),
             policy: Arc::new(policy),
             target,
+            transport,
             state,
             queue: Some(queue.clone()),
             headers: self.headers,
@@ -239,13 +262,16 @@ impl Agent {
             agent.turn_max_time = agent.turn_max_time.min(Millis(ms));
         }
         price_of(&target, &policy)?;
-        Ok(Prepared { target, tools, policy })
+        self.client.check_fallbacks(&policy)?;
+        let transport = self.client.transport()?;
+        Ok(Prepared { target, transport, tools, policy })
     }
 }
 
 /// A model, tools and limits that were checked.
 struct Prepared {
     target: Target,
+    transport: Transport,
     tools: ToolSet,
     policy: Policy,
 }
@@ -285,7 +311,7 @@ impl Run {
 
     /// Adds a message of the user. The model sees it with the next results of tools.
     pub fn steer(&self, text: impl Into<String>) {
-        self.steering.0.lock().unwrap_or_else(PoisonError::into_inner).push_back(text.into());
+        self.steering.put([text.into()]);
     }
 }
 
@@ -296,6 +322,14 @@ struct Steering(Arc<Mutex<VecDeque<String>>>);
 impl Steering {
     fn take(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
+    }
+
+    fn put(&self, texts: impl IntoIterator<Item = String>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(texts);
+    }
+
+    fn waiting(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 }
 
@@ -338,8 +372,11 @@ pub enum ToolRunEnd {
     Done,
     /// The tool failed, or there is no such tool.
     Failed,
-    /// A process ended while the tool may have been running. It was not run again.
+    /// A process ended, or the time of the run was over, while the tool may have been running. It was not run
+    /// again.
     Interrupted,
+    /// The time of the run was over before the tool started.
+    NotStarted,
 }
 
 impl AgentReport {
@@ -361,9 +398,8 @@ pub(crate) struct Agency {
     tools: ToolSet,
     parallel: usize,
     same_calls: u32,
-    last_calls: Option<(u64, u32)>,
     steering: Steering,
-    save_to: Option<PathBuf>,
+    file: Option<RunFile>,
     progress: Progress,
 }
 
@@ -372,18 +408,29 @@ pub(crate) struct Agency {
 pub(crate) struct Progress {
     runs: Vec<ToolRun>,
     calls: Vec<CallProgress>,
+    /// Hash of the last calls, and how often they followed each other.
+    #[serde(default)]
+    last_calls: Option<(u64, u32)>,
+    /// Messages of the user that wait for the next request.
+    #[serde(default)]
+    steering: Vec<String>,
 }
 
 /// Progress of one call of the last response.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct CallProgress {
+    /// Whether it may have started: the file says so before it does.
     started: bool,
     result: Option<ToolResult>,
+    /// Whether it has started in this process.
+    #[serde(skip)]
+    is_begun: bool,
 }
 
 impl Agency {
-    pub(crate) fn fit_schemas(&self, calls: &[ToolCall]) -> bool {
-        calls.iter().all(|call| self.tools.fits(call))
+    /// Returns the first call whose arguments do not match the schema of its tool.
+    pub(crate) fn misfit<'c>(&self, calls: &'c [ToolCall]) -> Option<&'c ToolCall> {
+        calls.iter().find(|call| !self.tools.fits(call))
     }
 
     pub(crate) fn steered(&self) -> Vec<String> {
@@ -396,9 +443,9 @@ impl Agency {
         for call in calls {
             hash = hash.mix_bytes(call.name.as_bytes()).mix_bytes(call.object().as_bytes());
         }
-        let same = self.last_calls.filter(|(known, _)| *known == hash.value());
+        let same = self.progress.last_calls.filter(|(known, _)| *known == hash.value());
         let times = same.map_or(1, |(_, times)| times + 1);
-        self.last_calls = Some((hash.value(), times));
+        self.progress.last_calls = Some((hash.value(), times));
         times > self.same_calls
     }
 
@@ -412,7 +459,7 @@ impl Agency {
         // A run that was loaded from a file asks the rule again.
         let ending = state.answer.ending.as_ref();
         let calls = ending.and_then(|ending| whole(ending, &state.answer.calls).ok());
-        let Some(calls) = calls.filter(|_| self.fit_schemas(&state.answer.calls)) else {
+        let Some(calls) = calls.filter(|_| self.misfit(&state.answer.calls).is_none()) else {
             return ToolsEnd::Refused;
         };
         let mut progress = std::mem::take(&mut self.progress.calls);
@@ -430,12 +477,23 @@ impl Agency {
             return ToolsEnd::Refused;
         }
         let until = tokio::time::Instant::now() + left;
-        if tokio::time::timeout_at(until, self.run_all(&calls, state, queue)).await.is_err() {
-            return ToolsEnd::OutOfTime;
+        let ran = tokio::time::timeout_at(until, self.run_all(&calls, state, queue)).await;
+        let is_late = ran.is_err();
+        let iteration = state.machine.spent().iterations;
+        let mut results = Vec::new();
+        for (call, of) in calls.iter().zip(std::mem::take(&mut self.progress.calls)) {
+            let (end, result) = match of.result {
+                Some(result) if result.content == INTERRUPTED => (ToolRunEnd::Interrupted, result),
+                Some(result) if result.is_error => (ToolRunEnd::Failed, result),
+                Some(result) => (ToolRunEnd::Done, result),
+                None if of.is_begun => (ToolRunEnd::Interrupted, late(call, LATE)),
+                None => (ToolRunEnd::NotStarted, late(call, NOT_STARTED)),
+            };
+            let (name, arguments) = (call.name().to_owned(), call.arguments().to_owned());
+            self.progress.runs.push(ToolRun { iteration, name, arguments, end });
+            results.push(result);
         }
-        let progress = std::mem::take(&mut self.progress.calls);
-        let results = progress.into_iter().filter_map(|of| of.result).collect();
-        ToolsEnd::Done(results)
+        if is_late { ToolsEnd::OutOfTime(results) } else { ToolsEnd::Done(results) }
     }
 
     async fn run_all(
@@ -464,6 +522,9 @@ impl Agency {
                         arguments: call.arguments().to_owned(),
                     });
                 }
+                if let Some(of) = self.progress.calls.get_mut(number) {
+                    of.is_begun = true;
+                }
                 let tools = &tools;
                 running.push(async move { (number, call, run_one(tools, call).await) });
             }
@@ -482,20 +543,6 @@ impl Agency {
             }
             self.checkpoint(state);
         }
-        let iteration = state.machine.spent().iterations;
-        for (call, of) in calls.iter().zip(&self.progress.calls) {
-            let end = match &of.result {
-                Some(result) if result.content == INTERRUPTED => ToolRunEnd::Interrupted,
-                Some(result) if result.is_error => ToolRunEnd::Failed,
-                Some(_) | None => ToolRunEnd::Done,
-            };
-            self.progress.runs.push(ToolRun {
-                iteration,
-                name: call.name().to_owned(),
-                arguments: call.arguments().to_owned(),
-                end,
-            });
-        }
     }
 }
 
@@ -503,8 +550,16 @@ impl Agency {
 const INTERRUPTED: &str =
     "The call was interrupted: it may or may not have run. It was not run again.";
 
+/// Results of calls that had no time.
+const LATE: &str = "The time of the run was over: the call may or may not have run.";
+const NOT_STARTED: &str = "The time of the run was over: the call was not run.";
+
 fn interrupted(call: &Call<Whole>) -> ToolResult {
-    result(call, Err(crate::tool::ToolError(INTERRUPTED.to_owned())))
+    late(call, INTERRUPTED)
+}
+
+fn late(call: &Call<Whole>, why: &str) -> ToolResult {
+    result(call, Err(crate::tool::ToolError(why.to_owned())))
 }
 
 fn result(call: &Call<Whole>, output: ToolOutput) -> ToolResult {

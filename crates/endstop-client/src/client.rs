@@ -31,7 +31,7 @@ use crate::turn::{Driver, TurnState};
 /// # async fn example() -> Result<(), endstop_client::Error> {
 /// use endstop_client::Client;
 ///
-/// let client = Client::from_env()?;
+/// let client = Client::from_env();
 /// let reply = client.chat("anthropic/claude-sonnet-5", "Write a haiku.").await?;
 /// println!("{}", reply.text().unwrap_or("(no complete answer)"));
 /// # Ok(())
@@ -44,7 +44,8 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
-    pub(crate) transport: Transport,
+    /// HTTP, or the reason why there is none. The first request reports it.
+    transport: Result<Transport, Error>,
     pub(crate) policy: Policy,
     pub(crate) subscribers: Subscribers,
     pub(crate) callback: Option<Callback>,
@@ -121,10 +122,11 @@ impl Client {
     /// `ANTHROPIC_API_KEY` and the other variables that SDKs read. `ENDSTOP_BASE_URL` names a gateway
     /// in front of all providers.
     ///
-    /// # Errors
-    /// Fails if TLS cannot be set up. A missing key is reported by the request that needs it.
-    pub fn from_env() -> Result<Self, Error> {
-        Self::builder().env().build()
+    /// It never fails: a missing key, an invalid base URL or a machine without TLS is reported by the request
+    /// that needs it.
+    #[must_use]
+    pub fn from_env() -> Self {
+        Self::builder().env().finish()
     }
 
     /// Returns a builder for a client without keys.
@@ -183,6 +185,15 @@ impl Client {
     pub(crate) fn target(&self, model: &str) -> Result<Target, Error> {
         self.0.settings.target(model)
     }
+
+    pub(crate) fn transport(&self) -> Result<Transport, Error> {
+        self.0.transport.clone()
+    }
+
+    /// Checks the names of a policy's fallback models, so that a mistake shows before they are needed.
+    pub(crate) fn check_fallbacks(&self, policy: &Policy) -> Result<(), Error> {
+        policy.fallback_models.iter().try_for_each(|name| self.0.settings.check(name))
+    }
 }
 
 /// Settings of a client.
@@ -228,11 +239,17 @@ impl Default for ClientBuilder {
     }
 }
 
+/// Variable with the URL of a gateway.
+const GATEWAY_VARIABLE: &str = "ENDSTOP_BASE_URL";
+
 impl ClientBuilder {
     /// Reads keys and base URLs from the environment, unless they are set here.
     pub fn env(mut self) -> Self {
         self.settings.variables = Variables::PROCESS;
-        self.settings.gateway = Variables::PROCESS.get("ENDSTOP_BASE_URL");
+        if self.settings.gateway.is_none() {
+            let url = Variables::PROCESS.get(GATEWAY_VARIABLE);
+            self.settings.gateway = url.map(|url| (url, format!("`{GATEWAY_VARIABLE}`")));
+        }
         self
     }
 
@@ -251,7 +268,7 @@ impl ClientBuilder {
 
     /// Sets the URL of a gateway in front of all providers, such as `http://127.0.0.1:4100`.
     pub fn gateway(mut self, url: impl Into<String>) -> Self {
-        self.settings.gateway = Some(url.into());
+        self.settings.gateway = Some((url.into(), "the setting `gateway`".to_owned()));
         self
     }
 
@@ -318,21 +335,30 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets a strategy that decides about every response in place of the policy. It cannot exceed a
-    /// limit of the policy.
+    /// Sets a strategy that decides about every response in place of the policy. It sees the signals of the
+    /// turn ([`Strategy::decide_with`]), and cannot exceed a limit of the policy.
     pub fn strategy(self, strategy: impl Strategy + Send + Sync + 'static) -> Self {
-        self.on_response(move |state| Some(strategy.decide(state.ending, state.context)))
+        self.on_response(move |state| {
+            Some(strategy.decide_with(state.ending, state.context, state.signals))
+        })
     }
 
     /// Creates the client.
     ///
     /// # Errors
-    /// Fails if TLS cannot be set up.
+    /// Fails if TLS cannot be set up, or if the provider of a fallback model is not known.
     pub fn build(self) -> Result<Client, Error> {
+        let client = self.finish();
+        client.transport()?;
+        client.check_fallbacks(client.policy())?;
+        Ok(client)
+    }
+
+    fn finish(self) -> Client {
         let Self { settings, timeouts, policy, subscribers, callback } = self;
-        let transport = Transport::new(timeouts)?;
+        let transport = Transport::new(timeouts);
         let clock = Clock::new();
-        Ok(Client(Arc::new(Inner { settings, transport, policy, subscribers, callback, clock })))
+        Client(Arc::new(Inner { settings, transport, policy, subscribers, callback, clock }))
     }
 }
 
@@ -471,14 +497,19 @@ impl Request {
     ) -> Result<(Driver, endstop_turn::continuation::Step), Error> {
         let Self { client, model, mut request, policy, headers } = self;
         let target = client.target(&model)?;
+        let transport = client.transport()?;
+        if let Some(policy) = &policy {
+            client.check_fallbacks(policy)?;
+        }
         request.model.clone_from(&target.model);
         let inner = client.inner();
         let policy = policy.unwrap_or_else(|| inner.policy.clone());
         let now_ms = inner.clock.now_ms();
         let delivers = queue.is_some();
         let (state, step) = TurnState::begin(&target, &model, request, &policy, delivers, now_ms)?;
+        let policy = Arc::new(policy);
         let driver =
-            Driver { inner, policy: Arc::new(policy), target, state, queue, headers, agency: None };
+            Driver { inner, policy, target, transport, state, queue, headers, agency: None };
         Ok((driver, step))
     }
 }
@@ -489,7 +520,7 @@ impl Request {
 /// # async fn example() -> Result<(), endstop_client::Error> {
 /// use endstop_client::{Client, Ended, RunEvent};
 ///
-/// let client = Client::from_env()?;
+/// let client = Client::from_env();
 /// let mut stream = client.stream("openai/gpt-5", "Write a story.")?;
 /// while let Some(event) = stream.next().await {
 ///     match event {

@@ -50,13 +50,16 @@ pub enum Error {
     },
     /// A base URL is not valid.
     #[error(
-        "invalid base URL `{url}` for `{provider}`: expected `http://` or `https://` and a host"
+        "invalid base URL `{url}` for `{provider}`{}: expected `http://` or `https://` and a host",
+        from(.origin)
     )]
     BaseUrl {
         /// Provider.
         provider: String,
         /// URL as given.
         url: String,
+        /// Variable or setting that it comes from; empty if it is the provider's own.
+        origin: String,
     },
     /// A key contains characters that no header can carry.
     #[error(
@@ -121,6 +124,12 @@ pub enum Error {
         /// Cause.
         message: String,
     },
+    /// The file of a run belongs to a run that is under way.
+    #[error("{path}: another process or task goes on with this run")]
+    RunBusy {
+        /// File.
+        path: String,
+    },
     /// A configuration file has a mistake.
     #[error("{message}")]
     Config {
@@ -135,6 +144,10 @@ pub enum Error {
         /// Cause.
         message: String,
     },
+}
+
+fn from(origin: &str) -> String {
+    if origin.is_empty() { String::new() } else { format!(" (from {origin})") }
 }
 
 fn or(variable: &Option<String>) -> String {

@@ -15,8 +15,11 @@ use crate::response::ChatResponse;
 pub enum RunEvent {
     /// New text of the answer. Text that a continuation repeats is left out.
     Text(String),
-    /// The text so far does not belong to the answer: another model is asked.
-    TextDiscarded,
+    /// Text that came does not belong to the answer: another model is asked, or a request is repeated.
+    TextDiscarded {
+        /// Length of the text that still belongs to the answer, in bytes, as `String::truncate` takes it.
+        kept: usize,
+    },
     /// New text of the reasoning.
     Reasoning(String),
     /// A tool call begins. It may never be completed, and must not be run from here.
@@ -74,7 +77,7 @@ impl RunEvent {
             #[cfg(feature = "agent")]
             Self::Report(report) => Some(&report.response.signal),
             Self::Text(_)
-            | Self::TextDiscarded
+            | Self::TextDiscarded { .. }
             | Self::Reasoning(_)
             | Self::CallStarted { .. }
             | Self::CallDelta { .. }

@@ -9,7 +9,7 @@
 //! use endstop_client::{Client, Ended};
 //!
 //! # async fn example() -> Result<(), endstop_client::Error> {
-//! let client = Client::from_env()?;
+//! let client = Client::from_env();
 //! let reply = client.chat("anthropic/claude-sonnet-5", "Write a haiku.").await?;
 //! match reply.ended() {
 //!     Ended::Complete(answer) => println!("{}", answer.text()),

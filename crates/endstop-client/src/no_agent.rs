@@ -16,7 +16,7 @@ impl Agency {
         match *self {}
     }
 
-    pub(crate) fn fit_schemas(&self, _: &[ToolCall]) -> bool {
+    pub(crate) fn misfit<'c>(&self, _: &'c [ToolCall]) -> Option<&'c ToolCall> {
         match *self {}
     }
 

@@ -9,6 +9,7 @@ use endstop_turn::policy::{Cause, Decision};
 use serde::{Deserialize, Serialize};
 
 use crate::quota::QuotaMetadata;
+use crate::target::Origin;
 
 /// The answer to a request, with all of its pieces.
 ///
@@ -18,7 +19,7 @@ use crate::quota::QuotaMetadata;
 /// # async fn example() -> Result<(), endstop_client::Error> {
 /// use endstop_client::{Client, Ended};
 ///
-/// let client = Client::from_env()?;
+/// let client = Client::from_env();
 /// let reply = client.chat("anthropic/claude-sonnet-5", "Write a haiku.").await?;
 /// match reply.ended() {
 ///     Ended::Complete(answer) => println!("{}", answer.text()),
@@ -36,6 +37,8 @@ pub struct ChatResponse {
     pub(crate) text_so_far: String,
     pub(crate) calls: Vec<Call<Whole>>,
     pub(crate) unproven: Vec<Call<Unproven>>,
+    /// Where the key and the base URL come from.
+    pub(crate) origin: Origin,
     /// Reasoning, as far as the provider shows it.
     pub reasoning_content: Option<String>,
     /// Token counts of all pieces together.
@@ -201,7 +204,11 @@ impl<'a> Why<'a> {
     /// Returns a sentence that says what happened.
     #[must_use]
     pub fn sentence(self) -> &'a str {
-        &self.0.ending.sentence
+        let ChatResponse { ending, outcome, .. } = self.0;
+        // Nothing was asked, or the response ended well: a limit is the reason.
+        let by_limit = outcome.reason.is_none_or(Reason::is_success);
+        let notice = outcome.notice.as_deref().filter(|_| by_limit);
+        notice.unwrap_or(&ending.sentence)
     }
 
     /// Returns the text that arrived before. It is not an answer.
@@ -214,13 +221,16 @@ impl<'a> Why<'a> {
 impl std::fmt::Display for Why<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(self.sentence())?;
+        let Origin { base_url, key } = &self.0.origin;
         let advice = match self.kind() {
-            Some(FaultKind::Auth) => "check the key and what it may do",
-            Some(FaultKind::NotFound) => "check the name of the model and the base URL",
-            Some(FaultKind::Quota) => "check the account's plan and billing",
-            Some(FaultKind::BadPayload) => "check the base URL",
+            Some(FaultKind::Auth) => key.clone(),
+            Some(FaultKind::NotFound) => {
+                format!("check the name of the model and the base URL {base_url}")
+            }
+            Some(FaultKind::Quota) => "check the account's plan and billing".to_owned(),
+            Some(FaultKind::BadPayload) => format!("check the base URL {base_url}"),
             _ if matches!(self.0.ending.closed, Closed::Unreachable(_)) => {
-                "check the base URL and the network"
+                format!("check the base URL {base_url} and the network")
             }
             _ => return Ok(()),
         };

@@ -37,8 +37,8 @@ pub(crate) struct Settings {
     pub(crate) registry: Registry,
     pub(crate) keys: BTreeMap<String, Secret>,
     pub(crate) base_urls: BTreeMap<String, String>,
-    /// Base URL of a gateway in front of every provider.
-    pub(crate) gateway: Option<String>,
+    /// Base URL of a gateway in front of every provider, and where it comes from.
+    pub(crate) gateway: Option<(String, String)>,
     pub(crate) variables: Variables,
 }
 
@@ -73,6 +73,25 @@ pub(crate) struct Target {
     /// Whether the base URL is the provider's own, so that a wire may replace it.
     pub(crate) is_usual_url: bool,
     pub(crate) key: TargetKey,
+    pub(crate) origin: Origin,
+}
+
+/// Where the settings of a target come from, for messages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Origin {
+    /// Base URL, with the variable or setting that it comes from.
+    pub(crate) base_url: String,
+    /// Advice about a key that is not accepted.
+    pub(crate) key: String,
+}
+
+/// A base URL.
+struct BaseUrl {
+    url: String,
+    /// Whether it is the provider's own.
+    is_usual: bool,
+    /// The variables or the setting that it comes from; empty if it is the provider's own.
+    origin: String,
 }
 
 /// Key of a request.
@@ -104,9 +123,26 @@ impl Settings {
         let profile = wire_of(&provider, wanted)?;
         let clues = Clues { provider: id, dialect: profile.dialect.id, ..Clues::default() };
         let wire = self.registry.choose(&clues);
-        let (base_url, is_usual_url) = self.base_url(id, &provider)?;
-        let key = self.key(id, &provider, is_usual_url)?;
-        Ok(Target { wire, model: model.to_owned(), base_url, is_usual_url, key })
+        let BaseUrl { url: base_url, is_usual: is_usual_url, origin } =
+            self.base_url(id, &provider)?;
+        let (key, key_advice) = self.key(id, &provider, is_usual_url)?;
+        let from = if origin.is_empty() { origin } else { format!(" (from {origin})") };
+        let url = &base_url;
+        let origin = Origin { base_url: format!("`{url}`{from}"), key: key_advice };
+        Ok(Target { wire, model: model.to_owned(), base_url, is_usual_url, key, origin })
+    }
+
+    /// Checks that the provider of a model is known, and its wire. Whether there is a key shows when it is
+    /// asked.
+    pub(crate) fn check(&self, name: &str) -> Result<(), Error> {
+        match self.target(name) {
+            Err(
+                error @ (Error::Model { .. }
+                | Error::UnknownProvider { .. }
+                | Error::UnknownWire { .. }),
+            ) => Err(error),
+            Ok(_) | Err(_) => Ok(()),
+        }
     }
 
     fn provider(&self, id: &str) -> Result<Known, Error> {
@@ -126,20 +162,24 @@ impl Settings {
         Err(Error::UnknownProvider { name: id.to_owned(), nearest })
     }
 
-    /// Returns the base URL, and whether it is the provider's own.
-    fn base_url(&self, id: &str, known: &Known) -> Result<(String, bool), Error> {
-        let own = self.base_urls.get(id).or_else(|| self.base_urls.get(known.built_in.id));
-        if let Some(url) = own {
-            return Ok((checked(id, url)?, false));
+    /// Returns the base URL.
+    fn base_url(&self, id: &str, known: &Known) -> Result<BaseUrl, Error> {
+        let own = |url: String, origin: String| BaseUrl { url, is_usual: false, origin };
+        let given = self.base_urls.get(id).or_else(|| self.base_urls.get(known.built_in.id));
+        if let Some(url) = given {
+            let origin = "the setting `base_url`".to_owned();
+            return Ok(own(checked(id, url, &origin)?, origin));
         }
         if let Some(url) = &known.base_url {
-            return Ok((checked(id, url)?, false));
+            let origin = format!("`[provider.{id}]`");
+            return Ok(own(checked(id, url, &origin)?, origin));
         }
         let usual = known.built_in.base_url;
         let path = path_of(usual);
-        if let Some(gateway) = &self.gateway {
-            let gateway = checked(id, gateway)?;
-            return Ok((format!("{gateway}/{}{path}", known.built_in.route), false));
+        if let Some((gateway, origin)) = &self.gateway {
+            let gateway = checked(id, gateway, origin)?;
+            let url = format!("{gateway}/{}{path}", known.built_in.route);
+            return Ok(own(url, origin.clone()));
         }
         for url in known.built_in.sdk_urls {
             let Setting::Variable(name) = url.setting else { continue };
@@ -148,39 +188,55 @@ impl Settings {
             else {
                 continue;
             };
-            return Ok((format!("{}{rest}", checked(id, &value)?), false));
+            let origin = format!("`{name}`");
+            return Ok(own(format!("{}{rest}", checked(id, &value, &origin)?), origin));
         }
-        let filled = self.filled(id, known.built_in)?;
-        Ok((checked(id, &filled)?, true))
+        let (filled, origin) = self.filled(id, known.built_in)?;
+        Ok(BaseUrl { url: checked(id, &filled, &origin)?, is_usual: true, origin })
     }
 
     /// Fills the parts of a base URL that differ by customer, from variables such as `AZURE_RESOURCE`.
-    fn filled(&self, id: &str, provider: &Provider) -> Result<String, Error> {
+    /// Returns the variables, too.
+    fn filled(&self, id: &str, provider: &Provider) -> Result<(String, String), Error> {
         if provider.base_url.is_empty() {
             return Err(Error::NoBaseUrl { provider: id.to_owned(), variable: None });
         }
         let mut filled = provider.base_url.to_owned();
+        let mut from = Vec::new();
         while let Some((before, rest)) = filled.split_once('{') {
             let (name, after) = rest.split_once('}').unwrap_or((rest, ""));
             let variables = part_variables(id, provider, name);
-            let Some(value) = variables.iter().find_map(|name| self.variables.get(name)) else {
+            let value = |name: &String| Some((self.variables.get(name)?, name.clone()));
+            let Some((value, variable)) = variables.iter().find_map(value) else {
                 let variable = Some(format!("{} to your {name}", alternatives(&variables)));
                 return Err(Error::NoBaseUrl { provider: id.to_owned(), variable });
             };
+            from.push(format!("`{variable}`"));
             filled = format!("{before}{value}{after}");
         }
-        Ok(filled)
+        Ok((filled, from.join(" and ")))
     }
 
-    fn key(&self, id: &str, known: &Known, is_usual_url: bool) -> Result<TargetKey, Error> {
+    /// Returns the key, and what to do if it is not accepted.
+    fn key(
+        &self,
+        id: &str,
+        known: &Known,
+        is_usual_url: bool,
+    ) -> Result<(TargetKey, String), Error> {
         let built_in = known.built_in;
         let given = self.keys.get(id).or_else(|| self.keys.get(built_in.id)).cloned();
         let variables = built_in.key_variables;
-        let found = given.map(|key| (key, "the client's settings".to_owned())).or_else(|| {
+        let found = given.map(|key| (key, "the setting `key`".to_owned())).or_else(|| {
             let of =
-                |name: &&str| Some((Secret::new(self.variables.get(name)?), (*name).to_owned()));
+                |name: &&str| Some((Secret::new(self.variables.get(name)?), format!("`{name}`")));
             variables.iter().find_map(of)
         });
+        let advice = match &found {
+            Some((_, origin)) => format!("check the key (from {origin}) and what it may do"),
+            None if variables.is_empty() => "no key was sent".to_owned(),
+            None => format!("no key was sent: set {}", alternatives(variables)),
+        };
         let header = |name, prefix, (key, origin): (Secret, String)| {
             if key.expose().chars().any(char::is_control) {
                 return Err(Error::Key { provider: id.to_owned(), origin });
@@ -188,9 +244,9 @@ impl Settings {
             let key = Secret::new(key.expose().trim());
             Ok(TargetKey::Header { name, prefix, key })
         };
-        match (built_in.auth, found) {
+        let key = match (built_in.auth, found) {
             (Auth::Open, None) => Ok(TargetKey::None),
-            (Auth::SigV4 { .. }, Some((_, origin))) if origin == ID_VARIABLE => {
+            (Auth::SigV4 { .. }, Some((_, origin))) if origin == format!("`{ID_VARIABLE}`") => {
                 let missing = |what: String| Error::Credentials {
                     provider: id.to_owned(),
                     what: format!("set {what}"),
@@ -213,7 +269,8 @@ impl Settings {
             (_, None) => {
                 Err(Error::NoKey { provider: id.to_owned(), variables: alternatives(variables) })
             }
-        }
+        };
+        Ok((key?, advice))
     }
 }
 
@@ -266,13 +323,14 @@ fn wire_of(known: &Known, wanted: &str) -> Result<Profile, Error> {
 }
 
 /// Returns the URL without a slash at its end.
-fn checked(provider: &str, url: &str) -> Result<String, Error> {
+fn checked(provider: &str, url: &str, origin: &str) -> Result<String, Error> {
     let url = url.trim();
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let host = rest.and_then(|rest| rest.split(['/', '?', '#']).next()).unwrap_or_default();
     if host.is_empty() || url.contains(char::is_whitespace) || host.contains('@') {
         let hidden = if host.contains('@') { "…".to_owned() } else { url.to_owned() };
-        return Err(Error::BaseUrl { provider: provider.to_owned(), url: hidden });
+        let (provider, origin) = (provider.to_owned(), origin.to_owned());
+        return Err(Error::BaseUrl { provider, url: hidden, origin });
     }
     Ok(url.trim_end_matches('/').to_owned())
 }
@@ -385,11 +443,37 @@ mod tests {
         let url = |model: &str| both.target(model).unwrap().base_url;
         assert_eq!(url("anthropic/m"), "http://127.0.0.1:4100/anthropic/v1");
         assert_eq!(url("openai/m"), "http://127.0.0.1:4100/openai/v1");
-        let gateway = Settings { gateway: Some("http://127.0.0.1:4100".to_owned()), ..both };
+        let gateway = Some(("http://127.0.0.1:4100".to_owned(), "`V`".to_owned()));
+        let gateway = Settings { gateway, ..both };
         let url = |model: &str| gateway.target(model).unwrap().base_url;
         assert_eq!(url("anthropic/m"), "http://127.0.0.1:4100/anthropic/v1");
         assert_eq!(url("google/m"), "http://127.0.0.1:4100/gemini");
         assert_eq!(url("groq/m"), "http://127.0.0.1:4100/groq/openai/v1");
+    }
+
+    #[test]
+    fn what_a_setting_comes_from_is_named() {
+        let odd = settings(|name| (name == "OPENAI_BASE_URL").then(|| "foo".to_owned()));
+        assert_eq!(
+            odd.target("openai/m").unwrap_err().to_string(),
+            "invalid base URL `foo` for `openai` (from `OPENAI_BASE_URL`): expected `http://` or `https://` and a host"
+        );
+        let gateway = Some(("foo".to_owned(), "`ENDSTOP_BASE_URL`".to_owned()));
+        let error = Settings { gateway, ..odd }.target("openai/m").unwrap_err().to_string();
+        assert!(error.contains("(from `ENDSTOP_BASE_URL`)"), "{error}");
+        let both = settings(|name| match name {
+            "OPENAI_BASE_URL" => Some("http://127.0.0.1:1/v1".to_owned()),
+            "OPENAI_API_KEY" => Some("canary".to_owned()),
+            _ => None,
+        });
+        let Origin { base_url, key } = both.target("openai/m").unwrap().origin;
+        assert_eq!(base_url, "`http://127.0.0.1:1/v1` (from `OPENAI_BASE_URL`)");
+        assert_eq!(key, "check the key (from `OPENAI_API_KEY`) and what it may do");
+        let none = settings(|name| (name == "OPENAI_BASE_URL").then(|| "http://h/v1".to_owned()));
+        let Origin { key, .. } = none.target("openai/m").unwrap().origin;
+        assert_eq!(key, "no key was sent: set `OPENAI_API_KEY`");
+        let usual = settings(some_keys).target("openai/m").unwrap().origin;
+        assert_eq!(usual.base_url, "`https://api.openai.com/v1`");
     }
 
     #[test]
@@ -398,7 +482,7 @@ mod tests {
         let error = odd.target("openai/m").unwrap_err().to_string();
         assert!(error.contains("OPENAI_API_KEY") && !error.contains("ary"), "{error}");
         for url in ["", "api.example", "ftp://x", "http://", "http://a b", "http://k:canary@h/"] {
-            let error = checked("p", url).unwrap_err().to_string();
+            let error = checked("p", url, "`V`").unwrap_err().to_string();
             assert!(error.contains("expected `http://`") && !error.contains("canary"), "{error}");
         }
     }

@@ -1,12 +1,15 @@
 //! HTTP. This is the only file that knows the HTTP library.
 
+use std::collections::VecDeque;
 use std::error::Error as _;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use endstop::{Timer, TransportEnd, Unreachable};
+use hyper::http::Extensions;
+use hyper_util::client::legacy::connect::HttpInfo;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use tokio::time::{Instant, timeout_at};
 
@@ -50,8 +53,68 @@ impl Default for Timeouts {
 pub(crate) struct Transport {
     http: reqwest::Client,
     timeouts: Timeouts,
-    /// Whether a response has come, so that the next request may get a connection that was used before.
-    has_answered: Arc<AtomicBool>,
+    kept: KeptConnections,
+}
+
+/// Addresses of both ends of a connection.
+type Ends = (SocketAddr, SocketAddr);
+
+/// Connections over which a response has come: a request that is sent over one of them may find it closed.
+#[derive(Clone, Debug, Default)]
+struct KeptConnections(Arc<Mutex<VecDeque<Ends>>>);
+
+/// Maximum number of connections that are remembered.
+const MAX_KEPT: usize = 256;
+
+impl KeptConnections {
+    fn note(&self, info: &HttpInfo) {
+        let ends = (info.local_addr(), info.remote_addr());
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.contains(&ends) {
+            return;
+        }
+        if kept.len() >= MAX_KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(ends);
+    }
+
+    /// Reports whether the connection of an error had been used before, and forgets it.
+    fn take(&self, error: &reqwest::Error) -> bool {
+        let Some(info) = info_of(error) else { return false };
+        let ends = (info.local_addr(), info.remote_addr());
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = kept.iter().position(|known| *known == ends);
+        at.and_then(|at| kept.remove(at)).is_some()
+    }
+}
+
+/// Returns the connection on which an error occurred.
+fn info_of(error: &reqwest::Error) -> Option<HttpInfo> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref::<hyper_util::client::legacy::Error>() {
+            let mut extras = Extensions::new();
+            error.connect_info()?.get_extras(&mut extras);
+            return extras.get::<HttpInfo>().cloned();
+        }
+        cause = error.source();
+    }
+    None
+}
+
+/// The end of a connection on which no response began.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoResponse {
+    pub(crate) end: TransportEnd,
+    /// Whether the server closed a connection that had been used before: it may not have seen the request.
+    pub(crate) was_kept: bool,
+}
+
+impl From<TransportEnd> for NoResponse {
+    fn from(end: TransportEnd) -> Self {
+        Self { end, was_kept: false }
+    }
 }
 
 /// A request.
@@ -106,14 +169,14 @@ impl Transport {
             .user_agent(concat!("endstop-client/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(|error| wrong(&error))?;
-        Ok(Self { http, timeouts, has_answered: Arc::default() })
+        Ok(Self { http, timeouts, kept: KeptConnections::default() })
     }
 
     /// Sends a request and waits for the head of the response.
     ///
     /// # Errors
     /// The end of the connection, if no response began.
-    pub(crate) async fn send(&self, outgoing: &Outgoing<'_>) -> Result<Incoming, TransportEnd> {
+    pub(crate) async fn send(&self, outgoing: &Outgoing<'_>) -> Result<Incoming, NoResponse> {
         let now = Instant::now();
         let total = now + self.timeouts.total;
         let (until, timer) = earlier((total, Timer::Total), (outgoing.until, Timer::Total));
@@ -121,23 +184,17 @@ impl Transport {
             self.request(outgoing).ok_or(TransportEnd::Unreachable(Unreachable::Other))?;
         let (head_until, head_timer) =
             earlier((now + self.timeouts.first_byte, Timer::FirstByte), (until, timer));
-        let was_used = self.has_answered.load(Ordering::Relaxed);
-        let sent = timeout_at(head_until, self.http.execute(request)).await;
-        let sent = match sent {
-            // Servers close connections that they promised to keep. Whether one is dead shows only when it
-            // is used, so that the request is sent once more, as browsers and curl do.
-            Ok(Err(error)) if was_used && is_closed(&end_of(&error)) => {
-                let again = self.request(outgoing);
-                let again = again.ok_or(TransportEnd::Unreachable(Unreachable::Other))?;
-                timeout_at(head_until, self.http.execute(again)).await
+        match timeout_at(head_until, self.http.execute(request)).await {
+            Err(_) => Err(TransportEnd::TimedOut(head_timer).into()),
+            Ok(Err(error)) => {
+                let end = end_of(&error);
+                Err(NoResponse { end, was_kept: is_closed(&end) && self.kept.take(&error) })
             }
-            sent => sent,
-        };
-        match sent {
-            Err(_) => Err(TransportEnd::TimedOut(head_timer)),
-            Ok(Err(error)) => Err(end_of(&error)),
             Ok(Ok(body)) => {
-                self.has_answered.store(true, Ordering::Relaxed);
+                body.extensions()
+                    .get::<HttpInfo>()
+                    .into_iter()
+                    .for_each(|info| self.kept.note(info));
                 Ok(Incoming {
                     status: body.status().as_u16(),
                     content_type: header(body.headers(), &CONTENT_TYPE).to_owned(),
@@ -254,6 +311,15 @@ fn end_of(error: &reqwest::Error) -> TransportEnd {
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the kinds of IO errors are an open list")]
 fn of_io(error: &std::io::Error) -> Option<TransportEnd> {
+    // The error that another one wraps is not its source.
+    if let Some(inner) = error.get_ref() {
+        if inner.is::<rustls::Error>() {
+            return Some(TransportEnd::Unreachable(Unreachable::Tls));
+        }
+        if let Some(end) = inner.downcast_ref().and_then(of_io) {
+            return Some(end);
+        }
+    }
     match error.kind() {
         std::io::ErrorKind::ConnectionRefused => {
             Some(TransportEnd::Unreachable(Unreachable::Refused))

@@ -15,7 +15,7 @@ use endstop::next_request::{
 };
 use endstop::provider::{Resume, TokenInput};
 use endstop::signal::TerminationSignal;
-use endstop::tool_call::{Allow, Assembly, Refusal, ToolCall, allow, whole};
+use endstop::tool_call::{Allow, Assembly, Refusal, ToolCall, allow, first_broken, whole};
 use endstop::{Ending, Event, Head, Reader, Reason, RequestInfo, Timer, TransportEnd, Usage};
 use endstop_turn::continuation::{
     EndedResponse, Machine, Outcome, PlannedRequest, RequestKind, Step, Todo, TurnEvent, TurnInput,
@@ -38,7 +38,7 @@ use crate::quota::QuotaMetadata;
 use crate::response::{AnswerPiece, ChatResponse, add, unproven};
 use crate::subscriber::EventContext;
 use crate::target::Target;
-use crate::transport::{Chunk, Incoming, Outgoing};
+use crate::transport::{Chunk, Incoming, NoResponse, Outgoing, Transport};
 
 /// Maximum number of signals that are kept of a turn.
 const MAX_SIGNALS: usize = 256;
@@ -62,6 +62,9 @@ pub(crate) struct TurnState {
     /// Number of requests for the rest of a stored stream.
     #[serde(default)]
     pub(crate) rests: u32,
+    /// Number of requests that were sent once more, because a kept connection was closed.
+    #[serde(default)]
+    pub(crate) resent: u32,
     pub(crate) tokens_of_last: u64,
     pub(crate) ms_of_last: u64,
 }
@@ -83,6 +86,12 @@ pub(crate) struct AnswerSoFar {
     id: Option<String>,
     token: Option<String>,
     pub(crate) calls: Vec<ToolCall>,
+    /// Name of the tool whose call is to be repaired; empty if it is not known.
+    #[serde(default)]
+    broken: String,
+    /// Whether reading stopped because the turn has all the characters that it may have.
+    #[serde(default)]
+    is_full: bool,
     pub(crate) ending: Option<Ending>,
     pub(crate) quota: QuotaMetadata,
     pub(crate) pieces: Vec<AnswerPiece>,
@@ -95,6 +104,7 @@ pub(crate) struct Driver {
     pub(crate) inner: Arc<Inner>,
     pub(crate) policy: Arc<Policy>,
     pub(crate) target: Target,
+    pub(crate) transport: Transport,
     pub(crate) state: TurnState,
     pub(crate) queue: Option<Queue<RunEvent>>,
     /// Headers of the caller. They may be secret, so that they are not saved.
@@ -108,8 +118,8 @@ pub(crate) struct Driver {
 pub(crate) enum ToolsEnd {
     /// All have results.
     Done(Vec<ToolResult>),
-    /// The turn's time was over first.
-    OutOfTime,
+    /// The turn's time was over first. Calls without a result have one that says so.
+    OutOfTime(Vec<ToolResult>),
     /// They may not run.
     Refused,
 }
@@ -148,7 +158,7 @@ impl TurnState {
         delivers: bool,
         now_ms: u64,
     ) -> Result<(Self, Step), Error> {
-        chat::write(target.profile(), &request)?;
+        let written = chat::write(target.profile(), &request)?;
         let price = price_of(target, policy)?;
         let turn = uuid::Uuid::now_v7().simple().to_string();
         let start = TurnStart {
@@ -161,6 +171,7 @@ impl TurnState {
             },
             delivers,
             conversation_messages: u32::try_from(request.messages.len()).ok(),
+            input_tokens: Some(Piece::of(&written.body).tokens()),
             ..TurnStart::new(turn)
         };
         let (machine, step) = Machine::begin(start, now_ms);
@@ -174,6 +185,7 @@ impl TurnState {
             signals: Vec::new(),
             fallbacks: 0,
             rests: 0,
+            resent: 0,
             tokens_of_last: 0,
             ms_of_last: 0,
         };
@@ -250,10 +262,14 @@ impl Driver {
             }
             match self.state.todo.clone() {
                 Todo::Send(plan) => self.send(&plan).await,
-                Todo::Prepare(plan) => match self.build(&plan) {
-                    Ok(_) => self.step(TurnInput::Prepared),
-                    Err(_) => self.step(TurnInput::Unavailable),
-                },
+                Todo::Prepare(plan) => {
+                    let has_model = !plan.other_model || self.change_model().is_some();
+                    if has_model && self.build(&plan).is_ok() {
+                        self.step(TurnInput::Prepared);
+                    } else {
+                        self.step(TurnInput::Unavailable);
+                    }
+                }
                 Todo::Wait { ms } => {
                     tokio::time::sleep(Duration::from_millis(ms)).await;
                     self.step(TurnInput::Tick);
@@ -302,17 +318,17 @@ impl Driver {
 
     /// Sends a request, reads its response and reports it to the machine.
     async fn send(&mut self, plan: &PlannedRequest) {
+        let begins_anew = matches!(plan.how, RequestKind::First | RequestKind::AfterTools);
         if plan.discard {
-            if !self.state.answer.text.is_empty() {
-                self.put(|| RunEvent::TextDiscarded);
+            let answer = &self.state.answer;
+            let kept = if begins_anew { 0 } else { answer.kept };
+            if answer.text.len() > kept {
+                self.put(|| RunEvent::TextDiscarded { kept });
             }
             self.state.answer.discard();
         }
-        if plan.other_model && self.change_model().is_none() {
-            return self.step(TurnInput::Unavailable);
-        }
         let Ok(sent) = self.build(plan) else { return self.step(TurnInput::Unavailable) };
-        if matches!(plan.how, RequestKind::First | RequestKind::AfterTools) {
+        if begins_anew {
             let body = sent.body.clone().unwrap_or_default();
             let path = sent.path.clone();
             self.state.answer = AnswerSoFar { body, path, ..AnswerSoFar::default() };
@@ -324,16 +340,38 @@ impl Driver {
         self.step(TurnInput::Ended(&ended));
     }
 
-    /// Changes to the next fallback model. Returns `None` if there is none that can be asked.
+    /// Changes to the next fallback model that can be asked. Returns `None` if there is none.
     fn change_model(&mut self) -> Option<()> {
-        let name = self.policy.fallback_models.get(self.state.fallbacks)?;
-        self.state.fallbacks += 1;
-        let target = self.inner.settings.target(name).ok()?;
-        price_of(&target, &self.policy).ok()?;
+        let (number, target) = self.fallback().ok()?;
+        self.state.fallbacks = number + 1;
+        let name = self.policy.fallback_models.get(number)?;
         self.state.model.clone_from(name);
         self.state.request.model.clone_from(&target.model);
         self.target = target;
         Some(())
+    }
+
+    /// Returns the next fallback model that can be asked, with its number.
+    ///
+    /// # Errors
+    /// Returns the reason why the last one cannot be asked, or `None` if none is left.
+    fn fallback(&self) -> Result<(usize, Target), Option<Error>> {
+        let mut why = None;
+        let models = self.policy.fallback_models.iter().enumerate().skip(self.state.fallbacks);
+        for (number, name) in models {
+            let usable = self.inner.settings.target(name).and_then(|target| {
+                price_of(&target, &self.policy)?;
+                let request =
+                    ChatRequest { model: target.model.clone(), ..self.state.request.clone() };
+                chat::write(target.profile(), &request)?;
+                Ok(target)
+            });
+            match usable {
+                Ok(target) => return Ok((number, target)),
+                Err(error) => why = Some(error),
+            }
+        }
+        Err(why)
     }
 
     /// Sends a request and reads its response.
@@ -351,9 +389,22 @@ impl Driver {
             own_headers: &self.headers,
             until: self.until(plan),
         };
-        let mut incoming = match self.inner.transport.send(&outgoing).await {
+        let mut sending = self.transport.send(&outgoing).await;
+        if matches!(sending, Err(NoResponse { was_kept: true, .. })) {
+            // Servers close connections that they promised to keep. Whether one is dead shows only when it
+            // is used, so that the request is sent once more, as browsers and curl do.
+            let index = self.state.resent.saturating_add(1);
+            self.tell(&TurnEvent::RequestResent {
+                turn: self.state.machine.turn().to_owned(),
+                iteration: self.state.machine.spent().iterations,
+                index,
+            });
+            sending = self.transport.send(&outgoing).await;
+            self.state.resent = index;
+        }
+        let mut incoming = match sending {
             Ok(incoming) => incoming,
-            Err(end) => {
+            Err(NoResponse { end, .. }) => {
                 let reader = Reader::new(self.target.wire.clone(), Head::default(), info);
                 return self.ended(plan, reader.finish(end, |_| {}), Reply::default());
             }
@@ -363,6 +414,7 @@ impl Driver {
         let mut stored = stored.filter(|_| head.names_stream());
         let mut reader = Reader::new(self.target.wire.clone(), head, info);
         let mut reply = Reply::new(sent, &profile, &incoming.content_type);
+        reply.room = self.room();
         let mut is_told = false;
         let end = loop {
             let bytes = match (incoming.chunk().await, &mut stored) {
@@ -382,6 +434,8 @@ impl Driver {
             let mut heard = Vec::new();
             let queue = self.queue.as_ref();
             reader.read(&bytes, |event| reply.hear(&event, queue.map(|_| &mut heard)));
+            // What comes would not belong to the answer.
+            let is_full = reply.is_full;
             if let Some(queue) = queue {
                 heard.into_iter().for_each(|event| queue.push(event));
                 if !is_told && let Some(ending) = reader.so_far() {
@@ -389,6 +443,9 @@ impl Driver {
                     queue.push(RunEvent::Signal(Box::new((&ending).into())));
                 }
                 queue.taken().await;
+            }
+            if is_full {
+                break TransportEnd::Dropped;
             }
         };
         let mut heard = Vec::new();
@@ -449,7 +506,7 @@ impl Driver {
                 own_headers: &self.headers,
                 until: self.until(plan),
             };
-            match self.inner.transport.send(&outgoing).await {
+            match self.transport.send(&outgoing).await {
                 Ok(incoming) if incoming.status == 200 => return Some(incoming),
                 // The provider has forgotten the response, or asks for a wait.
                 Ok(_) => return None,
@@ -459,16 +516,29 @@ impl Driver {
         None
     }
 
+    /// Returns the number of characters that the turn may still have, or `None` if they are not limited.
+    fn room(&self) -> Option<u64> {
+        let Terms { limits, .. } =
+            self.policy.terms(self.target.wire.provider(), Reason::OutputLimit);
+        let most = limits.turn_max_output_chars?;
+        Some(most.saturating_sub(self.state.machine.spent().all_chars))
+    }
+
     /// Adds a response to the answer, and returns it for the machine.
     fn ended(&mut self, plan: &PlannedRequest, ending: Ending, reply: Reply) -> EndedResponse {
-        let Reply { text, raw_chars, reasoning, calls, content, id, token, trimmed, .. } = reply;
+        let Reply {
+            text, raw_chars, reasoning, calls, content, id, token, trimmed, is_full, ..
+        } = reply;
         let calls = calls.finish(&ending);
         let mut allowed = (!calls.is_empty()).then(|| allow(&ending, &calls));
         if allowed == Some(Allow::Run)
-            && self.agency.as_ref().is_some_and(|agency| !agency.fit_schemas(&calls))
+            && self.agency.as_ref().is_some_and(|agency| agency.misfit(&calls).is_some())
         {
             allowed = Some(Allow::Refuse(Refusal::Schema));
         }
+        let misfit = self.agency.as_ref().and_then(|agency| agency.misfit(&calls));
+        let broken = first_broken(&calls).or(misfit).or(calls.first());
+        let broken = broken.map(|call| call.name.clone());
         let piece = Piece::of(&raw_chars).trimmed(trimmed);
         let state = &mut self.state;
         let answer = &mut state.answer;
@@ -484,6 +554,11 @@ impl Driver {
             (_, native) => native,
         };
         answer.calls = calls;
+        answer.is_full = is_full;
+        // A repair that brings no call asks for the same one again.
+        if let Some(name) = broken {
+            answer.broken = name;
+        }
         answer.id = id.or_else(|| answer.id.take().filter(|_| plan.how == RequestKind::Poll));
         answer.token = token;
         add(&mut answer.usage, &ending.usage);
@@ -517,6 +592,13 @@ impl Driver {
 
     /// Returns the decision about a response, unless it is left to the policy.
     fn decide(&mut self, ended: &EndedResponse) -> Option<Decision> {
+        if self.state.answer.is_full {
+            let limit = Limit::TurnOutputChars;
+            let mut stop = Decision::new(Action::Stop, limit.description());
+            stop.cause = Cause::OutputLimit;
+            stop.metadata.limit = Some(limit);
+            return Some(stop);
+        }
         let context = self.state.machine.context(ended, self.inner.clock.now_ms());
         let proposed = policy::decide(&ended.ending, &context, &self.policy);
         let mut told = None;
@@ -534,9 +616,17 @@ impl Driver {
         }
         let action = told.as_ref().unwrap_or(&proposed).action;
         if action == Action::OtherModel
-            && self.policy.fallback_models.get(self.state.fallbacks).is_none()
+            && let Err(why) = self.fallback()
         {
-            let mut stop = Decision::new(Action::ChangePrompt, "no other model is left to ask");
+            if proposed.action != Action::OtherModel {
+                // Only the callback asked for one.
+                return None;
+            }
+            let sentence = match why {
+                Some(why) => format!("no other model can be asked: {why}"),
+                None => "no other model is left to ask".to_owned(),
+            };
+            let mut stop = Decision::new(Action::ChangePrompt, sentence);
             stop.cause = Cause::Blocked;
             return Some(stop);
         }
@@ -579,7 +669,7 @@ impl Driver {
                 continue_answer(profile, model, &answer.body, &over(false), wording)
             }
             RequestKind::Repair => {
-                let tool = answer.calls.first().map_or("", |call| call.name.as_str());
+                let tool = answer.broken.as_str();
                 repair_tool_call(profile, model, &answer.body, &over(true), tool, wording)
             }
             RequestKind::Resume => resume_paused(profile, &answer.body, &over(true)),
@@ -701,6 +791,7 @@ impl Driver {
         ChatResponse {
             unproven: if calls.is_empty() { unproven(&answer.calls) } else { Vec::new() },
             calls,
+            origin: self.target.origin.clone(),
             text_so_far: answer.text.clone(),
             reasoning_content: Some(answer.reasoning.clone()).filter(|text| !text.is_empty()),
             usage: self.state.usage,
@@ -726,13 +817,20 @@ impl Driver {
         self.agency = Some(agency);
         match end {
             ToolsEnd::Done(results) => {
+                let mut added: u64 = results.iter().map(|result| tokens_of(&result.content)).sum();
                 self.state.request.messages.push(ChatMessage::Assistant(message));
                 self.state.request.messages.push(ChatMessage::Tool { results });
                 let steered = self.agency.as_ref().map(Agency::steered).unwrap_or_default();
+                added += steered.iter().map(|text| tokens_of(text)).sum::<u64>();
                 self.state.request.messages.extend(steered.into_iter().map(ChatMessage::user));
+                self.state.machine.lengthen(added);
                 self.step(TurnInput::ToolsDone);
             }
-            ToolsEnd::OutOfTime => self.step(TurnInput::Tick),
+            ToolsEnd::OutOfTime(results) => {
+                self.state.request.messages.push(ChatMessage::Assistant(message));
+                self.state.request.messages.push(ChatMessage::Tool { results });
+                self.step(TurnInput::Tick);
+            }
             ToolsEnd::Refused => self.step(TurnInput::ToolsLost),
         }
     }
@@ -754,6 +852,10 @@ struct Reply {
     trimmed: u64,
     join: Option<Streaming>,
     spaces: String,
+    /// Characters that may still come, or `None` if they are not limited.
+    room: Option<u64>,
+    /// Whether more came.
+    is_full: bool,
 }
 
 impl Reply {
@@ -769,6 +871,7 @@ impl Reply {
     fn hear(&mut self, event: &Event<'_>, heard: Option<&mut Vec<RunEvent>>) {
         self.calls.observe(event);
         let told = if let Event::Text { choice: 0, text } = event {
+            let text = self.within(text);
             self.raw_chars.push_str(text);
             let Some(join) = &mut self.join else { return };
             let shown = join.push(text);
@@ -795,6 +898,20 @@ impl Reply {
         if let Some(heard) = heard {
             heard.push(told);
         }
+    }
+
+    /// Returns the part of a text for which there is room.
+    fn within<'t>(&mut self, text: &'t str) -> &'t str {
+        let Some(room) = &mut self.room else { return text };
+        let chars = text.chars().count() as u64;
+        if chars <= *room {
+            *room -= chars;
+            return text;
+        }
+        let end = usize::try_from(*room).ok().and_then(|room| text.char_indices().nth(room));
+        *room = 0;
+        self.is_full = true;
+        end.and_then(|(end, _)| text.get(..end)).unwrap_or(text)
     }
 
     /// Adds text to the answer, without white space that the answer already has.
@@ -831,6 +948,11 @@ impl Reply {
         self.trimmed += splice.trimmed_characters as u64;
         Self::show(&mut self.text, &mut self.spaces, &mut self.trimmed, &rest, heard);
     }
+}
+
+/// Estimates the number of tokens of a text.
+fn tokens_of(text: &str) -> u64 {
+    Piece::of(text).tokens()
 }
 
 /// Joins two JSON lists.

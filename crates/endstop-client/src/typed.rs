@@ -73,19 +73,38 @@ fn value<T: DeserializeOwned>(response: ChatResponse) -> Result<T, TypedError> {
     };
     read.map_err(|error| match response.text() {
         // The text stops inside a value: something was cut off, whatever the provider says.
-        Some(text) if error.is_eof() && !bare(text).is_empty() => {
+        Some(text) if error.is_eof() && !text.trim().is_empty() => {
             TypedError::Truncated(Box::new(response))
         }
         _ => TypedError::Invalid { message: error.to_string(), response: Box::new(response) },
     })
 }
 
-/// Returns the JSON without a code fence around it.
+/// Returns the JSON without a code fence around it. The fence may be cut off anywhere.
 fn bare(text: &str) -> &str {
     let text = text.trim();
-    let inner = text.strip_prefix("```").and_then(|text| text.strip_suffix("```"));
-    let Some(inner) = inner else { return text };
-    inner.strip_prefix("json").unwrap_or(inner).trim()
+    let Some(inner) = text.strip_prefix(FENCE) else {
+        // An opening fence that is cut off itself.
+        return if FENCE.starts_with(text) { "" } else { text };
+    };
+    let closed = inner.strip_suffix(FENCE);
+    // The first line names the language.
+    let inner = match closed.unwrap_or(inner).split_once('\n') {
+        Some((language, rest)) if is_language(language) => rest,
+        None if closed.is_none() && is_language(inner) => "",
+        Some(_) | None => {
+            let inner = closed.unwrap_or(inner);
+            inner.strip_prefix("json").unwrap_or(inner)
+        }
+    };
+    // No JSON value ends with this character.
+    inner.trim().trim_end_matches('`').trim_end()
+}
+
+const FENCE: &str = "```";
+
+fn is_language(line: &str) -> bool {
+    line.trim().chars().all(|char| char.is_ascii_alphanumeric() || "+-_.".contains(char))
 }
 
 /// Returns the schema of a type, without the fields that providers reject.

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use endstop::Reason;
 use endstop::chat::{self, ChatMessage};
 use endstop::tool_call::{Call, Whole};
 use endstop_client::{
-    AgentReport, Client, Ended, Limits, RunEvent, SavedRun, Tool, ToolFuture, ToolRunEnd, tool,
-    tools,
+    AgentReport, Client, Ended, Limits, RunEvent, SavedRun, Timeouts, Tool, ToolFuture, ToolRunEnd,
+    tool, tools,
 };
 use endstop_turn::policy::{Action, RuleChange};
 use serde_json::json;
@@ -23,6 +24,8 @@ struct Save {
     started: Arc<AtomicU32>,
     idempotent: bool,
     slow: Duration,
+    /// Whether it takes no parameters.
+    bare: bool,
     /// Saved run that is read while the tool runs.
     watched: Option<PathBuf>,
     /// What the saved run was then.
@@ -37,6 +40,7 @@ impl Save {
             started: Arc::default(),
             idempotent: false,
             slow: Duration::ZERO,
+            bare: false,
             watched: None,
             seen: Arc::default(),
         }
@@ -50,11 +54,13 @@ impl Save {
 
 impl Tool for Save {
     fn definition(&self) -> chat::Tool {
-        chat::Tool {
-            name: "save".to_owned(),
-            description: "Saves a note.".to_owned(),
-            schema: json!({"type": "object", "properties": {"note": {"type": "string"}}, "required": ["note"]}),
-        }
+        let schema = match self.bare {
+            true => json!({"type": "object", "properties": {}, "additionalProperties": false}),
+            false => {
+                json!({"type": "object", "properties": {"note": {"type": "string"}}, "required": ["note"]})
+            }
+        };
+        chat::Tool { name: "save".to_owned(), description: "Saves a note.".to_owned(), schema }
     }
 
     fn is_idempotent(&self) -> bool {
@@ -94,18 +100,38 @@ async fn a_whole_call_runs_once_and_the_answer_follows() {
             let agent = client.agent(&format!("{wire}/{scenario}")).tools(tools![save.clone()]);
             let report = agent.run("Save a note.").unwrap().report().await.unwrap();
             let lines = save.lines();
-            assert_eq!(lines.len(), times, "{wire} {scenario}");
-            let is_note = |line: &String| {
-                let value: serde_json::Value = serde_json::from_str(line).unwrap();
-                value["note"].is_string()
-            };
-            assert!(lines.iter().all(is_note), "{wire} {scenario}: {lines:?}");
+            // The conversation that the model saw has exactly these calls.
+            let asked = report.conversation.iter().find_map(|message| match message {
+                ChatMessage::Assistant(message) => Some(&message.calls),
+                _ => None,
+            });
+            let asked: Vec<&str> = asked.unwrap().iter().map(|call| &*call.arguments).collect();
+            assert_eq!(asked, vec![NOTE; times], "{wire} {scenario}");
+            assert_eq!(lines, asked, "{wire} {scenario}");
             assert!(report.response.text().is_some(), "{wire} {scenario}");
             assert_eq!(report.tool_runs.len(), times, "{wire} {scenario}");
             assert!(report.tool_runs.iter().all(|run| run.end == ToolRunEnd::Done));
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_without_parameters_runs_with_an_empty_object() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    for wire in WIRES {
+        let folder = folder();
+        let save = Save { bare: true, ..Save::new(folder.path()) };
+        let model = format!("{wire}/tool-call-no-args");
+        let run = client.agent(&model).tools(tools![save.clone()]).run("Go.").unwrap();
+        let report = run.report().await.unwrap();
+        assert_eq!(save.lines(), ["{}"], "{wire}");
+        assert!(report.response.text().is_some(), "{wire}: {:?}", report.response.outcome);
+    }
+}
+
+/// Arguments of the simulator's calls.
+const NOTE: &str = r#"{"note":"alpha beta gamma delta"}"#;
 
 /// Scenarios with a tool call that is not proven to be complete.
 const UNFINISHED: &[&str] = &[
@@ -121,14 +147,23 @@ const UNFINISHED: &[&str] = &[
     "invalid-args",
     "done-without-word-tool-call",
     "tool-call-at-cap",
+    "length-late",
+    "fails-in-call",
+    "choices-cut-call",
+    "truncated-frame",
+    "stall-in-tool-call",
 ];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unfinished_call_never_runs() {
     let sim = sim().await;
-    let client = builder(&sim).build().unwrap();
+    let usual = builder(&sim).build().unwrap();
+    // Silence ends by a timeout. If it comes early on a busy machine, nothing may run either.
+    let idle = Timeouts { idle: Duration::from_millis(200), ..Timeouts::default() };
+    let idle = builder(&sim).timeouts(idle).build().unwrap();
     for wire in WIRES {
         for scenario in UNFINISHED {
+            let client = if scenario.starts_with("stall") { &idle } else { &usual };
             let folder = folder();
             let save = Save::new(folder.path());
             let saved = folder.path().join("run.json");
@@ -144,6 +179,13 @@ async fn an_unfinished_call_never_runs() {
             run.report().await.unwrap();
             assert!(save.lines().is_empty(), "{wire} {scenario}, resumed");
         }
+        // On some wires, the finish reason alone proves the end: then the call runs, once.
+        let folder = folder();
+        let save = Save::new(folder.path());
+        let agent = usual.agent(&format!("{wire}/no-marker-tool-call")).tools(tools![save.clone()]);
+        let report = agent.run("Save a note.").unwrap().report().await.unwrap();
+        let proven = report.signals.iter().filter(|signal| signal.ending == Reason::ToolCall);
+        assert_eq!(save.lines().len(), proven.count(), "{wire}");
     }
 }
 
@@ -328,6 +370,110 @@ async fn a_tool_that_was_interrupted_runs_again_only_if_it_is_idempotent() {
     }
 }
 
+/// Runs an agent until its tool has started, and drops it there.
+async fn started(client: &Client, save: &Save, saved: &Path, steering: Option<&str>) {
+    let agent = client.agent("openai/tool-call").tools(tools![save.clone()]).save_to(saved);
+    let mut run = agent.run("Save a note.").unwrap();
+    steering.into_iter().for_each(|text| run.steer(text));
+    while save.started.load(Ordering::Relaxed) == 0 {
+        tokio::select! {
+            event = run.next() => assert!(event.is_some()),
+            () = tokio::time::sleep(Duration::from_millis(1)) => {}
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saved_run_goes_on_once() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let folder = folder();
+    let slow = Duration::from_secs(3600);
+    let mut save = Save { idempotent: true, slow, ..Save::new(folder.path()) };
+    let saved = folder.path().join("run.json");
+    started(&client, &save, &saved, Some("canary steering")).await;
+    save.slow = Duration::ZERO;
+    // Nothing says where to save: the run is saved to the file that it was read from.
+    let agent = || client.agent("openai/tool-call").tools(tools![save.clone()]);
+    let read = || SavedRun::read(&saved).unwrap();
+    let (first, copy) = (read(), read());
+    let run = agent().resume(first).unwrap();
+    let error = agent().resume(read()).unwrap_err().to_string();
+    assert!(error.ends_with("run.json: another process or task goes on with this run"), "{error}");
+    let error = agent().save_to(&saved).run("Save.").unwrap_err().to_string();
+    assert!(error.ends_with("another process or task goes on with this run"), "{error}");
+    let report = run.report().await.unwrap();
+    assert!(report.response.text().is_some());
+    // A message that waited is not lost.
+    let asked = sim.ledger().pop().unwrap();
+    assert!(String::from_utf8_lossy(&asked.request).contains("canary steering"));
+    // The simulated model calls its tool again after a message of the user.
+    let ran = report.tool_runs.len();
+    assert_eq!((save.lines().len(), ran), (2, 2));
+    // An older copy does not go on, and what is over runs nothing.
+    let error = agent().resume(copy).unwrap_err().to_string();
+    assert!(error.ends_with("it has gone on since it was read: read it again"), "{error}");
+    assert!(read().is_over());
+    agent().resume(read()).unwrap().report().await.unwrap();
+    assert_eq!(save.lines().len(), ran);
+    // A run that is not from a file must be saved to one.
+    let text = std::fs::read_to_string(&saved).unwrap();
+    let loose: SavedRun = serde_json::from_str(&text).unwrap();
+    let error = agent().resume(loose).unwrap_err().to_string();
+    assert!(error.contains("set `Agent::save_to`"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saved_run_that_moves_to_another_file_goes_on_there_only() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let folder = folder();
+    let slow = Duration::from_secs(3600);
+    let mut save = Save { idempotent: true, slow, ..Save::new(folder.path()) };
+    let (from, to) = (folder.path().join("run.json"), folder.path().join("other.json"));
+    started(&client, &save, &from, None).await;
+    save.slow = Duration::ZERO;
+    let agent = || client.agent("openai/tool-call").tools(tools![save.clone()]).save_to(&to);
+    agent().resume(SavedRun::read(&from).unwrap()).unwrap().report().await.unwrap();
+    assert_eq!(save.lines().len(), 1);
+    let error = agent().resume(SavedRun::read(&from).unwrap()).unwrap_err().to_string();
+    assert!(error.contains("run.json: it goes on in ") && error.ends_with("other.json"), "{error}");
+    assert!(SavedRun::read(&to).unwrap().is_over());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saved_run_counts_repeated_calls_on() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let folder = folder();
+    let save = Save::new(folder.path());
+    let saved = folder.path().join("run.json");
+    let limits = Limits { turns: 50, same_calls: 3, ..Limits::default() };
+    let agent = || {
+        let agent = client.agent("openai/tool-call!").tools(tools![save.clone()]);
+        agent.limits(limits).save_to(&saved)
+    };
+    let mut run = agent().run("Save a note.").unwrap();
+    let mut is_over = false;
+    // Killed after every tool.
+    while !is_over {
+        loop {
+            match run.next().await {
+                Some(RunEvent::ToolFinished { .. }) => break,
+                Some(RunEvent::Report(_)) | None => {
+                    is_over = true;
+                    break;
+                }
+                Some(_) => {}
+            }
+        }
+        drop(run);
+        run = agent().resume(SavedRun::read(&saved).unwrap()).unwrap();
+        assert!(save.lines().len() <= 3, "{}", save.lines().len());
+    }
+    assert_eq!(save.lines().len(), 3);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_run_that_cannot_be_saved_starts_no_tool() {
     let sim = sim().await;
@@ -336,7 +482,14 @@ async fn a_run_that_cannot_be_saved_starts_no_tool() {
     let save = Save::new(folder.path());
     let nowhere = folder.path().join("missing").join("run.json");
     let agent = client.agent("openai/tool-call").tools(tools![save.clone()]).save_to(&nowhere);
-    let report = agent.run("Save a note.").unwrap().report().await.unwrap();
+    let error = agent.clone().run("Save a note.").unwrap_err().to_string();
+    assert!(error.contains("missing") && error.contains("run.json"), "{error}");
+    // The folder goes while the run is under way.
+    std::fs::create_dir(folder.path().join("missing")).unwrap();
+    let mut run = agent.run("Save a note.").unwrap();
+    assert!(run.next().await.is_some());
+    std::fs::remove_dir_all(folder.path().join("missing")).unwrap();
+    let report = run.report().await.unwrap();
     assert!(save.lines().is_empty() && report.tool_runs.is_empty());
     assert!(report.response.text().is_none(), "{:?}", report.response.outcome);
 }
@@ -389,7 +542,7 @@ async fn a_refused_answer_goes_to_another_model() {
     let sim = sim().await;
     let mut policy = quick();
     let rule = RuleChange { action: Some(Action::OtherModel), ..RuleChange::default() };
-    policy.rules.insert(endstop::Reason::Refused, rule);
+    policy.rules.insert(Reason::Refused, rule);
     let client = builder(&sim).policy(policy.clone()).build().unwrap();
     let reply = client.chat("anthropic/refusal", "Hi").await.unwrap();
     assert!(matches!(reply.ended(), Ended::Refused(_)), "no other model is named");

@@ -9,8 +9,8 @@ use endstop::tool_call::{Call, Whole};
 use endstop::vocabulary::NormalizedStopReason;
 use endstop::{Ending, Reason};
 use endstop_client::{
-    Client, Ended, EventContext, Limits, LoopState, RunEvent, Subscriber, Tool, ToolFuture, tools,
-    usd,
+    Client, Ended, EventContext, Limits, LoopState, RunEvent, Subscriber, Tool, ToolFuture,
+    ToolRunEnd, tools, usd,
 };
 use endstop_turn::continuation::{TurnEnd, TurnEvent};
 use endstop_turn::policy::{Action, Decision, DecisionContext, Money, Price, RuleChange};
@@ -138,8 +138,8 @@ async fn text_that_does_not_belong_to_the_answer_is_said_to_be_discarded() {
     while let Some(event) = stream.next().await {
         match event {
             RunEvent::Text(more) => text.push_str(&more),
-            RunEvent::TextDiscarded => {
-                assert!(!text.is_empty());
+            RunEvent::TextDiscarded { kept } => {
+                assert!(kept == 0 && !text.is_empty());
                 text.clear();
                 discarded += 1;
             }
@@ -202,17 +202,70 @@ async fn calls_run_at_the_same_time_within_a_limit_and_results_keep_their_order(
 async fn the_last_answer_is_asked_for_without_tools() {
     let sim = sim().await;
     let client = builder(&sim).build().unwrap();
-    let none = |bytes: &[u8]| {
-        let body: serde_json::Value = serde_json::from_slice(bytes).unwrap();
-        body["tool_choice"] == "none"
+    for wire in WIRES {
+        let none = |bytes: &[u8]| {
+            let body: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+            match wire.split(':').nth(1).unwrap() {
+                "anthropic-messages" => body["tool_choice"]["type"] == "none",
+                "gemini-generate" => body["toolConfig"]["functionCallingConfig"]["mode"] == "NONE",
+                // These wires cannot forbid calls: the tools are left out.
+                "bedrock-converse" => !body.to_string().contains("\"tool"),
+                "ollama-chat" => body["tools"].is_null(),
+                "cohere-v2" => body["tool_choice"] == "NONE",
+                _ => body["tool_choice"] == "none",
+            }
+        };
+        let before = sim.ledger().len();
+        let limits = Limits { turns: 3, same_calls: 100, ..Limits::default() };
+        let agent = client.agent(&format!("{wire}/tool-call!")).tools(tools![Slow::default()]);
+        let report = agent.limits(limits).run("Save.").unwrap().report().await.unwrap();
+        let asked = sim.ledger().split_off(before);
+        let without: Vec<bool> = asked.iter().map(|entry| none(&entry.request)).collect();
+        assert_eq!(without, [false, false, true], "{wire}");
+        let last = String::from_utf8_lossy(&asked[2].request);
+        assert!(last.contains("result 0") && last.contains("result 1"), "{wire}: {last}");
+        assert!(report.response.text().is_some(), "{wire}: {:?}", report.response.outcome);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_that_the_time_cuts_off_are_in_the_report() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    // Long enough for a busy machine to come to the calls.
+    let time = Some(Duration::from_secs(8));
+    let limits = Limits { time, parallel_tools: 1, ..Limits::default() };
+    let endless = Endless::default();
+    let agent = client.agent("openai/tool-call-parallel").tools(tools![endless.clone()]);
+    let report = agent.limits(limits).run("Save.").unwrap().report().await.unwrap();
+    assert_eq!(endless.0.load(Ordering::SeqCst), 1);
+    let ends: Vec<ToolRunEnd> = report.tool_runs.iter().map(|run| run.end).collect();
+    assert_eq!(ends, [ToolRunEnd::Interrupted, ToolRunEnd::NotStarted]);
+    let [.., ChatMessage::Assistant(asked), ChatMessage::Tool { results }] =
+        report.conversation.as_slice()
+    else {
+        panic!("{:?}", report.conversation)
     };
-    let before = sim.ledger().len();
-    let limits = Limits { turns: 3, same_calls: 100, ..Limits::default() };
-    let agent = client.agent("openai/tool-call!").tools(tools![Slow::default()]).limits(limits);
-    agent.run("Save.").unwrap().report().await.unwrap();
-    let asked = sim.ledger().split_off(before);
-    let without: Vec<bool> = asked.iter().map(|entry| none(&entry.request)).collect();
-    assert_eq!(without, [false, false, true]);
+    assert_eq!((asked.calls.len(), results.len()), (2, 2));
+    assert!(results.iter().all(|result| result.is_error && result.content.contains("time")));
+    assert_eq!(report.response.outcome.terminated, TurnEnd::BudgetExhausted);
+}
+
+/// Never returns. Counts how often it started.
+#[derive(Clone, Default)]
+struct Endless(Arc<AtomicUsize>);
+
+impl Tool for Endless {
+    fn definition(&self) -> chat::Tool {
+        Slow::default().definition()
+    }
+
+    fn run<'a>(&'a self, _: &'a Call<Whole>) -> ToolFuture<'a> {
+        Box::pin(async move {
+            self.0.fetch_add(1, Ordering::SeqCst);
+            std::future::pending().await
+        })
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -257,7 +310,7 @@ async fn money_is_limited_by_the_prices_and_never_counted_as_nothing() {
     policy.prices.insert("refusal".to_owned(), price);
     let client = builder(&sim).policy(policy).build().unwrap();
     let reply = client.chat("anthropic/refusal", "Hi").await.unwrap();
-    assert!(reply.text().is_none(), "{:?}", reply.outcome);
+    assert!(matches!(reply.ended(), Ended::Refused(_)), "{:?}", reply.outcome);
 }
 
 #[tokio::test(flavor = "multi_thread")]

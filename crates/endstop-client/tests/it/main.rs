@@ -13,10 +13,12 @@
 mod agents;
 mod continuing;
 mod endings;
+mod examples;
 mod kills;
 mod loops;
 #[cfg(feature = "mcp")]
 mod mcp;
+mod mended;
 mod requests;
 mod typed;
 

@@ -71,18 +71,26 @@ async fn bad_input_is_told_in_one_clear_sentence() {
     for wire in WIRES {
         let reply = client.chat(&format!("{wire}/status=401"), "Hi").await.unwrap();
         let told = why(reply);
-        assert!(told.ends_with("check the key and what it may do"), "{wire}: {told}");
+        assert!(
+            told.ends_with("check the key (from the setting `key`) and what it may do"),
+            "{wire}: {told}"
+        );
         assert!(!told.contains("canary"), "{wire}: {told}");
         let reply = client.chat(&format!("{wire}/status=404"), "Hi").await.unwrap();
         let told = why(reply);
-        assert!(told.ends_with("check the name of the model and the base URL"), "{wire}: {told}");
+        assert!(told.contains("; check the name of the model and the base URL `http"), "{told}");
+        assert!(told.ends_with(" (from the setting `gateway`)"), "{wire}: {told}");
     }
     let unreachable = Client::builder().base_url("openai", "http://127.0.0.1:1/v1");
     let unreachable = unreachable.policy(quick()).build().unwrap();
     let told = why(unreachable.chat("openai/m", "Hi").await.unwrap());
-    assert!(told.ends_with("check the base URL and the network"), "{told}");
+    let from = "`http://127.0.0.1:1/v1` (from the setting `base_url`)";
+    assert!(told.ends_with(&format!("; check the base URL {from} and the network")), "{told}");
+    let tls = Client::builder().base_url("openai", sim.url().replace("http:", "https:"));
+    let told = why(tls.policy(quick()).build().unwrap().chat("openai/m", "Hi").await.unwrap());
+    assert!(told.contains("TLS") && told.contains("check the base URL `https:"), "{told}");
     let html = client.chat("openai/html-200", "Hi").await.unwrap();
-    assert!(why(html).ends_with("check the base URL"));
+    assert!(why(html).contains("; check the base URL `http"));
     assert!(client.chat("openai/m", "").await.is_ok());
     let error = client.request("openai/m").send().await.unwrap_err();
     assert_eq!(error.to_string(), "the conversation has no message");

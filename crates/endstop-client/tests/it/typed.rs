@@ -285,6 +285,19 @@ async fn a_truncated_object_is_continued_or_told_and_never_fixed() {
             assert!(reply.text().is_some() && requests == 1, "{what}");
             told += 1;
         }
+        // The same in a code fence, which may be cut off itself.
+        let fenced = format!("```json\n{text}\n```");
+        let cuts: Vec<usize> =
+            (1..fenced.len()).filter(|at| fenced.is_char_boundary(*at)).collect();
+        let first = &fenced[..cuts[dice.below(cuts.len())]];
+        let (got, requests) = ask(&client, vec![answer(first, End::Complete)]).await;
+        match got {
+            Err(TypedError::Truncated(_)) => told += 1,
+            // Only the fence is cut off, or a number into another number.
+            Ok(Random(got)) => assert!(got == value || value.is_number(), "{what}, {first:?}"),
+            other => panic!("{what}, {first:?}: {other:?}"),
+        }
+        assert_eq!(requests, 1, "{what}, {first:?}");
     }
     println!("{continued} continued to their value, {told} told as truncated");
     assert!(continued > 300 && told > 800, "{continued}, {told}");
