@@ -286,8 +286,9 @@ async fn words(State(admin): State<Admin>, asking: Asking) -> Response {
         Ok(period) => period,
         Err(message) => return wrong(StatusCode::BAD_REQUEST, &message),
     };
+    let filter = asked.filter();
     let question = move |store: &mut dyn Store| {
-        let words = store.words(period, limit)?;
+        let words = store.words(&filter, period, limit)?;
         Ok(Json(json!({ "words": words })).into_response())
     };
     ask(admin.shared, question).await

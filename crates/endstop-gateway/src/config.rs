@@ -84,85 +84,100 @@ pub enum Log {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Address for clients.
+    /// Address for clients: an IP address, or `localhost`, and a port.
     #[serde(deserialize_with = "address")]
     pub listen: SocketAddr,
-    /// Address for operators, or `off`.
+    /// Address for operators (health, endings, reports), or `off`. An address that other machines
+    /// reach needs an admin token.
     #[serde(deserialize_with = "address_or_off")]
     pub admin: Option<SocketAddr>,
     /// Mode, unless an upstream or a request sets another.
     pub mode: Mode,
     /// Treatment of tool calls, unless an upstream or a request sets another.
     pub tool_calls: ToolCalls,
-    /// Whether callers may ask for less protection than is configured.
+    /// Whether callers may ask for less protection than is configured, in `x-endstop-mode` and
+    /// `x-endstop-tool-calls`.
     pub allow_looser: bool,
-    /// Silence after which a guarded stream gets a comment; none by default.
+    /// Silence after which a guarded stream gets a comment, such as `15s`.
     #[serde(deserialize_with = "optional_duration")]
     pub heartbeat: Option<Duration>,
     /// Names of this machine, besides loopback ones, that the `Host` header of a request may have
-    /// where the gateway's own key is used without a token, and on an admin listener on loopback.
+    /// where the gateway's own key is used without a token, and on an admin listener on loopback,
+    /// such as `gateway.example`.
     pub hosts: Vec<String>,
-    /// The environment variable with the token that callers of the gateway's own keys must show.
+    /// Environment variable with the token that callers of the gateway's own keys show as their API
+    /// key, at least 16 characters, such as `ENDSTOP_TOKEN`.
     pub access_token_env: Option<String>,
-    /// The file with it.
+    /// File with that token, instead of `access_token_env`, such as `/etc/endstop/token`.
     pub access_token_file: Option<PathBuf>,
-    /// Whether every caller must show that token, whatever key is used.
+    /// Whether every caller must show that token, in `x-endstop-token` beside a key of their own.
     pub require_token: bool,
-    /// Names of the upstreams that are served; all of them by default.
+    /// Names of the upstreams that are served, such as `openai`, `azure`, `llm`. All are served
+    /// without it.
     pub only: Option<Vec<String>>,
-    /// The environment variable with the token that operators must show.
+    /// Environment variable with the token that operators must show, at least 16 characters, such
+    /// as `ENDSTOP_ADMIN_TOKEN`.
     pub admin_token_env: Option<String>,
-    /// The file with it.
+    /// File with that token, instead of `admin_token_env`, such as `/etc/endstop/admin-token`.
     pub admin_token_file: Option<PathBuf>,
-    /// Certificates to trust besides the system's.
+    /// File of certificates to trust besides the system's, in PEM, such as `/etc/endstop/ca.pem`.
     pub extra_ca: Option<PathBuf>,
     /// Format of the log.
     pub log: Log,
     /// Whether the log has the messages of providers' errors, which may quote prompts.
     pub log_error_messages: bool,
-    /// Number of endings kept in memory.
+    /// Number of endings kept in memory, for the admin listener.
     #[serde(deserialize_with = "number_kept")]
     pub keep: usize,
-    /// Store of endings: `sqlite:FILE`, `postgres://…`, or `off`.
+    /// Store of endings, such as `sqlite:/var/lib/endstop/endstop.db`; also `postgres://…`, or
+    /// `off`. By default a SQLite file in the data directory.
     pub store: Option<String>,
-    /// The environment variable with that address, where it holds a password.
+    /// Environment variable with that address, instead of `store`, such as `ENDSTOP_STORE_URL`: for an
+    /// address with a password.
     pub store_env: Option<String>,
-    /// The directory of the spool, and of what else is kept on this machine.
+    /// Directory of the spool, and of what else is kept on this machine, such as
+    /// `/var/lib/endstop`. By default `ENDSTOP_DATA`, or `endstop` in the user's data directory.
     pub data: Option<PathBuf>,
-    /// Settings of the record.
+    /// The record of endings, see docs/record.md.
     pub record: RecordConfig,
-    /// Sinks that take endings besides the store, by their names.
+    /// Sinks that take endings besides the store, by their names, such as `lines`.
     pub sinks: BTreeMap<String, SinkConfig>,
-    /// Teams, by the keys of their requests.
+    /// Teams of reports, by the keys of their requests, such as `payments`.
     pub teams: BTreeMap<String, TeamConfig>,
-    /// The certificate that clients see; plain HTTP without.
+    /// Certificate that clients see. Clients use plain HTTP without it.
     pub tls: Option<Tls>,
-    /// Bounds.
+    /// Bounds on time and size, see docs/gateway.md.
     pub limits: NetworkLimits,
-    /// Own upstreams, and corrections to built-in ones, by their route.
+    /// Upstreams of your own and corrections to built-in ones, by their routes, such as `llm`. A
+    /// built-in one needs neither `like` nor `base_url`.
     pub upstreams: BTreeMap<String, UpstreamConfig>,
-    /// A file of providers and words, relative to this one.
+    /// File of `[provider.NAME]` tables, relative to this one, such as `words.toml`.
     pub providers_file: Option<PathBuf>,
-    /// The providers and words of that file, and of the `[provider.NAME]` tables of this one.
+    /// Providers of your own and finish reasons of known ones, such as `acme`, see docs/words.md.
+    /// The tables of `providers_file` are read besides.
     #[serde(rename = "provider", deserialize_with = "read_later")]
     pub registry: Registry,
     /// Policy of the decisions in the record, from the key `based_on` and the tables `[agent]`,
     /// `[rules]`, `[providers]`, `[wording]` and `[prices]`.
     #[serde(skip)]
     pub policy: Policy,
-    /// Preset of [`Config::policy`].
+    /// Preset of the policy, such as `careful`; also `default`, which is used without it, or
+    /// `persistent`. The policy decides what the record says to do about each ending, see
+    /// docs/continuing.md.
     pub based_on: PolicyTable,
-    /// Models of [`Config::policy`] that are asked after the first.
+    /// Models that the action `other_model` asks after the first, in this order, such as
+    /// `openai/gpt-5`.
     pub fallback_models: PolicyTable,
-    /// Table of [`Config::policy`].
+    /// Limits of the policy, for one turn.
     pub agent: PolicyTable,
-    /// Table of [`Config::policy`].
+    /// Rules of the policy, by the reason of an ending, such as `output_limit`.
     pub rules: PolicyTable,
-    /// Table of [`Config::policy`]: rules for single providers.
+    /// Limits and rules of the policy for single providers, such as `acme`.
     pub providers: PolicyTable,
-    /// Table of [`Config::policy`].
+    /// Texts of the policy for the model.
     pub wording: PolicyTable,
-    /// Table of [`Config::policy`].
+    /// Prices in US dollars per million tokens, by model or provider/model, such as `gpt-4.1`. They
+    /// replace those of the built-in table.
     pub prices: PolicyTable,
 }
 
@@ -223,21 +238,25 @@ impl<'de> Deserialize<'de> for PolicyTable {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RecordConfig {
-    /// Callers may say which team they are, in `x-endstop-team`.
+    /// Whether callers may name their team, in `x-endstop-team`.
     pub team_header: bool,
-    /// Streams that tell their tokens only if asked are asked, and what that adds is taken out again.
+    /// Whether guarded streams that report tokens only if asked are asked. The event that this adds
+    /// is taken out again.
     pub ask_usage: bool,
     /// Treatment of new requests while nothing can be recorded.
     pub when_full: WhenFull,
-    /// The most that waits on this machine for the store, in bytes.
+    /// Size of the spool, in bytes, from which `when_full` applies. It holds what waits for the
+    /// store.
     pub spool_bytes: u64,
-    /// Rows are kept so long; for ever without. The hourly sums stay.
+    /// Age from which rows of the store are deleted, such as `90d`. The gateway looks once an hour,
+    /// and after its start. The hourly sums stay. Rows stay for ever without it.
     #[serde(deserialize_with = "optional_duration")]
     pub keep: Option<Duration>,
-    /// The environment variable with the secret that key ids are made with. Gateways that share a store
-    /// share it.
+    /// Environment variable with the secret that key ids are made with, such as
+    /// `ENDSTOP_KEY_SECRET`. Gateways that share a store share it. By default the gateway makes one
+    /// in the data directory.
     pub key_secret_env: Option<String>,
-    /// The file with it.
+    /// File with that secret, instead of `key_secret_env`, such as `/etc/endstop/key-secret`.
     pub key_secret_file: Option<PathBuf>,
 }
 
@@ -259,13 +278,16 @@ impl Default for RecordConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SinkConfig {
-    /// Its address: `sqlite:FILE`, `postgres://…` or `jsonl:FILE`.
+    /// Address, such as `jsonl:/var/log/endstop/endings.jsonl`; also `sqlite:FILE` or
+    /// `postgres://…`.
     pub url: Option<String>,
-    /// The environment variable with that address, where it holds a password.
+    /// Environment variable with that address, instead of `url`, such as `ENDSTOP_SINK_URL`: for an
+    /// address with a password.
     pub url_env: Option<String>,
     /// Endings that it takes when it is new.
     pub from: Start,
-    /// Rows are kept so long; for ever without.
+    /// Age from which rows of a store are deleted, such as `7d`; looked for once an hour. Rows stay
+    /// for ever without it.
     #[serde(deserialize_with = "optional_duration")]
     pub keep: Option<Duration>,
 }
@@ -274,11 +296,11 @@ pub struct SinkConfig {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TeamConfig {
-    /// Environment variables with their keys.
+    /// Environment variables with keys of the team, such as `PAYMENTS_KEY`.
     pub key_envs: Vec<String>,
-    /// Files with them.
+    /// Files with keys of the team, such as `/etc/endstop/payments-key`.
     pub key_files: Vec<PathBuf>,
-    /// Ids of keys, as reports show them.
+    /// Ids of keys of the team, as reports show them, such as `k_0123456789abcdef`.
     pub key_ids: Vec<String>,
 }
 
@@ -286,9 +308,9 @@ pub struct TeamConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// The chain, the server's own certificate first.
+    /// Chain of certificates in PEM, the server's own first, such as `/etc/endstop/cert.pem`.
     pub cert: PathBuf,
-    /// The private key.
+    /// Private key in PEM, such as `/etc/endstop/key.pem`.
     pub key: PathBuf,
 }
 
@@ -296,29 +318,32 @@ pub struct Tls {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct UpstreamConfig {
-    /// The provider that it is like, a built-in one or one of your own; by default the one of its
-    /// own name.
+    /// Provider that it is like, a built-in one or one of your own, such as `vllm`. By default the
+    /// one of its own name.
     pub like: Option<String>,
-    /// Where its API begins.
+    /// URL where its API begins, such as `https://{region}.llm.example/v1`. A part in braces differs by
+    /// customer, and paths name it after the route.
     pub base_url: Option<String>,
-    /// The environment variable with the gateway's own key for it.
+    /// Environment variable with the gateway's own key for it, such as `LLM_KEY`. Callers show
+    /// their own keys without it.
     pub key_env: Option<String>,
-    /// The file with that key.
+    /// File with that key, instead of `key_env`, such as `/etc/endstop/llm-key`.
     pub key_file: Option<PathBuf>,
-    /// Its mode.
+    /// Mode of this upstream, such as `observe`.
     pub mode: Option<Mode>,
-    /// Treatment of its tool calls.
+    /// Treatment of tool calls of this upstream, such as `hold`.
     pub tool_calls: Option<ToolCalls>,
-    /// It speaks HTTP/2 without TLS.
+    /// Whether it speaks HTTP/2 without TLS.
     pub h2c: bool,
-    /// It is known to send what proves the end of a stream. Built-in providers are.
+    /// Whether it is known to send the end marker of a stream. Built-in providers
+    /// are.
     pub proves_end: Option<bool>,
-    /// Team of its requests.
+    /// Team of its requests, such as `research`.
     pub team: Option<String>,
-    /// Its streams are asked for their tokens.
+    /// Whether its streams are asked for their tokens.
     pub ask_usage: Option<bool>,
-    /// Customers that its paths may name, such as resources, workspaces or regions; any by default.
-    /// They are required where the gateway's own key is used.
+    /// Customers that its paths may name (resources, workspaces or regions), such as `eu-west`; any by
+    /// default. They are required where the gateway's own key is used, except with AWS credentials.
     pub customers: Vec<String>,
 }
 
@@ -326,66 +351,69 @@ pub struct UpstreamConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkLimits {
-    /// For a connection to an upstream.
+    /// Time for a connection to an upstream.
     #[serde(deserialize_with = "duration")]
     pub connect: Duration,
-    /// For the handshake with it.
+    /// Time for the TLS handshake with an upstream.
     #[serde(deserialize_with = "duration")]
     pub tls: Duration,
-    /// For the head of its response.
+    /// Time for the head of an upstream's response, from the end of the upload.
     #[serde(deserialize_with = "duration")]
     pub first_byte: Duration,
-    /// Between two of its bytes.
+    /// Time between two bytes of an upstream.
     #[serde(deserialize_with = "duration")]
     pub idle: Duration,
-    /// For a whole response.
+    /// Time for a whole response, and for the upload of a request.
     #[serde(deserialize_with = "duration")]
     pub total: Duration,
-    /// For a client to take in what was sent to it.
+    /// Time for a client to take in what was sent to it.
     #[serde(deserialize_with = "duration")]
     pub client_write: Duration,
-    /// For a client to send a request's head, and for each `body_rate` of its body.
+    /// Time for a client to send the head of a request, and for each part of its body by
+    /// `body_rate`.
     #[serde(deserialize_with = "duration")]
     pub client_read: Duration,
-    /// The lowest rate of a request's body, in bytes a second, over `client_read`.
+    /// Lowest rate of the body of a request, in bytes a second, over `client_read`.
     pub body_rate: u64,
-    /// For a connection without a request.
+    /// Time for a connection without a request.
     #[serde(deserialize_with = "duration")]
     pub keep_alive: Duration,
-    /// For an end marker, after the finish reason of a tool call.
+    /// Time for an end marker, after the finish reason of a tool call.
     #[serde(deserialize_with = "duration")]
     pub proof: Duration,
-    /// For held frames of a tool call, until something is sent to keep the client waiting.
+    /// Time for held frames of a tool call, until something is sent to keep the client waiting.
     #[serde(deserialize_with = "duration")]
     pub keep_waiting: Duration,
-    /// For streams to end after a signal to stop.
+    /// Time for streams to end after a signal to stop. A service manager must wait a few seconds
+    /// longer.
     #[serde(deserialize_with = "duration")]
     pub drain: Duration,
-    /// The largest head of a request, in bytes.
+    /// Largest head of a request.
     #[serde(deserialize_with = "size")]
     pub head_bytes: usize,
-    /// The most header fields.
+    /// Largest number of header fields of a request.
     pub head_fields: usize,
-    /// The largest body of a request, in bytes.
+    /// Largest body of a request.
     #[serde(deserialize_with = "size")]
     pub body_bytes: usize,
-    /// The largest event, in bytes.
+    /// Largest event of a stream. A larger one ends as `cut`.
     #[serde(deserialize_with = "size")]
     pub event_bytes: usize,
-    /// The largest plain response that is judged before it is passed on, in bytes.
+    /// Largest plain response that is judged before it is passed on. Larger ones stream.
     #[serde(deserialize_with = "size")]
     pub plain_bytes: usize,
-    /// The most memory for the bodies of requests under way, in bytes.
+    /// Memory for the bodies of all requests under way. Further requests get status 503.
     #[serde(deserialize_with = "size")]
     pub request_memory: usize,
-    /// The most connections of clients at once. Fewer if the process may not open as many files.
+    /// Most connections of clients at once. Fewer if the process may not open two files for each.
     pub connections: usize,
-    /// The most connections of operators at once.
+    /// Most connections of operators at once.
     pub admin_connections: usize,
-    /// The most requests at once with one key, or from one address without a key; 0 for any number.
+    /// Most requests at once with one key, or from one address without a key; 0 for any number. Callers
+    /// of the gateway's own key count together.
     pub key_requests: u32,
-    /// The most requests within a minute with one key, or from one address without a key; 0 for any
-    /// number.
+    /// Requests a minute with one key, or from one address without a key; 0 for any number. A
+    /// minute's requests may come at once.
     pub key_requests_per_minute: u32,
 }
 
@@ -837,7 +865,7 @@ mod tests {
 
     #[test]
     fn parts_of_the_policy_are_taken() {
-        let text = "based_on = 'careful'\nfallback_models = ['m']\n\
+        let text = "based_on = 'careful'\nfallback_models = ['openai/m']\n\
                     [providers.openai.rules.cut]\naction = 'stop'\n";
         let policy = Config::from_toml("t", text).unwrap().policy;
         let alone = Policy::from_toml("t", text).unwrap();

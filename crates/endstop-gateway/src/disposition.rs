@@ -8,7 +8,7 @@
 
 use endstop::dialect::GatewayError;
 use endstop::tool_call::{Allow, Refusal};
-use endstop::{Closed, Ending, Reason};
+use endstop::{Closed, Ending, Fault, FaultForm, Reason};
 use endstop_turn::policy::{Cause, Delivery, Remedy, remedy};
 
 use crate::config::{Mode, ToolCalls};
@@ -191,7 +191,10 @@ fn error_status(ending: &Ending) -> Option<u16> {
 
 /// Returns the failure for a page or a redirect in place of a response.
 fn bad_payload(ending: &Ending, status: u16) -> Option<Failure> {
-    let is_page = ending.fault.as_ref().is_some_and(|fault| fault.form.is_foreign());
+    // No client takes a text with such a status for a success, and it says what is wrong.
+    let rejects = |fault: &Fault| fault.form == FaultForm::Text && (400..=499).contains(&status);
+    let is_page = |fault: &Fault| fault.form.is_foreign() && !rejects(fault);
+    let is_page = ending.fault.as_ref().is_some_and(is_page);
     let redirects = (300..=399).contains(&status);
     let what = match (is_page, redirects) {
         (true, _) => "an HTML page or plain text came back instead of a response",
@@ -413,6 +416,28 @@ mod tests {
                  run the tool call; raise the output limit, or ask for only that call."
             )
         );
+    }
+
+    /// Its words say what is wrong, and the status that it is no success.
+    #[test]
+    fn a_text_with_the_status_of_a_rejection_passes() {
+        let judge = |status: u16, content_type: &str, body: &str| {
+            let head = endstop::Head { status, content_type };
+            let wire = &endstop::provider::OPENAI;
+            let watcher = endstop::Watcher::new(wire, head, endstop::RequestInfo::default());
+            let ending = watcher.finish_with(body.as_bytes(), endstop::TransportEnd::Eof);
+            disposition(&ending, STRICT, Some(status))
+        };
+        let text = "invalid model name";
+        for status in [400, 404, 422, 429] {
+            assert_eq!(judge(status, "text/plain", text), Disposition::Pass, "{status}");
+        }
+        for status in [200, 302, 502] {
+            let judged = judge(status, "text/plain", text);
+            assert!(matches!(judged, Disposition::Fail(_)), "{status}: {judged:?}");
+        }
+        let page = judge(404, "text/html", "<html><title>Not Found</title></html>");
+        assert!(matches!(page, Disposition::Fail(_)), "{page:?}");
     }
 
     #[test]

@@ -125,6 +125,7 @@ impl Exchange {
             ..Record::default()
         };
         record.ask(&*wire, &info);
+        secrets.mask_request(&mut record);
         let noted = shared.recording.as_ref().map(Recorder::spool).map(|spool| {
             let ticket = spool.start(&record);
             Noted { spool: spool.clone(), ticket, end: false }
@@ -163,7 +164,7 @@ impl Exchange {
         let response = match self.settings.clients.ask(upstream, request, Over::Kept).await {
             Ok(response) => response,
             Err(Unanswered { closed_when_kept: true, .. }) if self.outgoing.is_kept() => {
-                tracing::debug!(
+                tracing::info!(
                     upstream = &*upstream.name,
                     "a kept connection was closed without a response: the request is sent once more"
                 );
@@ -352,7 +353,7 @@ impl Exchange {
         self.append();
         self.remember_failure(&ending, action);
         let messages = self.settings.config.error_messages();
-        self.secrets.mask_ending(&mut ending, messages);
+        self.secrets.mask_ending(&mut ending, &self.wire, messages);
         self.shared.watch.look_for_unknown_word(&self.wire, &ending);
         let kept = std::mem::take(&mut self.record);
         Some(Arc::new(EndingReport { kept, action, ending }))
@@ -375,7 +376,7 @@ impl Exchange {
 
     fn write_ending(&mut self, ending: &Ending, action: GuardAction) {
         self.record.end(ending);
-        self.secrets.mask_record(&mut self.record);
+        self.secrets.mask_record(&mut self.record, &self.wire);
         self.record.decision = Some(self.decision(ending).into());
         self.record.total_us = micros(self.began.elapsed());
         self.record.action = action.word().into();

@@ -76,10 +76,16 @@ impl Handle {
         self.shared.recording.as_ref()
     }
 
-    /// Returns the number of open streams, and of requests that wait for their response.
+    /// Returns the number of open streams.
     #[must_use]
     pub fn streams(&self) -> usize {
-        self.shared.live.count() + self.shared.live.waiting()
+        self.shared.live.count()
+    }
+
+    /// Returns the number of requests that wait for their response.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.live.waiting()
     }
 
     /// Returns the time that open streams have after a signal to stop.
@@ -256,7 +262,7 @@ pub struct Checked {
 }
 
 /// Checks that the listeners have addresses of their own.
-fn check_addresses(config: &Config) -> Result<(), Error> {
+pub(crate) fn check_addresses(config: &Config) -> Result<(), Error> {
     let listen = config.listen;
     if listen.port() == 0 || config.admin != Some(listen) {
         return Ok(());

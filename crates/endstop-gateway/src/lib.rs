@@ -50,6 +50,6 @@ pub mod watch;
 pub use config::Config;
 pub use error::Error;
 pub use gateway::{Checked, Gateway, Handle};
-pub use reload::Reloaded;
+pub use reload::{Reloaded, restart_keys};
 pub use respond::guard;
 pub use settings::Settings;

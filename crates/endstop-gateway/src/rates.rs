@@ -1,8 +1,10 @@
 //! Limits of requests per key: how many at once, and how many within a minute.
 //!
 //! Callers without a key are told apart by their addresses, and all callers of the gateway's own key
-//! count together. Only a keyed hash of a key is kept. Keys without requests in the last two minutes are
+//! count together. Only a keyed hash of a key is kept. Keys without requests in the last minute are
 //! forgotten when there are many. While too many keys are in use, new ones count by address.
+//!
+//! The limit per minute is a bucket: it holds a minute's requests, and fills evenly over 60 seconds.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -17,6 +19,8 @@ const KEYS: usize = 10_000;
 /// Time between two attempts to forget keys.
 const CLEANING: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
+/// Inaccuracy of shares of a minute: far less than one request of any limit.
+const ROUNDING: f64 = 1e-10;
 
 /// Requests of each key.
 #[derive(Debug, Default)]
@@ -36,11 +40,9 @@ struct Known {
 #[derive(Clone, Copy, Debug)]
 struct Requests {
     under_way: u32,
-    /// Start of the current minute.
-    since: Instant,
-    /// Requests in the current minute, and in the one before.
-    now: u32,
-    before: u32,
+    /// Share of a minute's requests that is used up at `at`, from 0 to 1.
+    used: f64,
+    at: Instant,
 }
 
 /// Too many requests; another one may come after this time.
@@ -105,7 +107,7 @@ impl Rates {
                 key = self.state.hash_one(Who::Address(None));
             }
         }
-        let new = Requests { under_way: 0, since: now, now: 0, before: 0 };
+        let new = Requests { under_way: 0, used: 0.0, at: now };
         let requests = by_key.entry(key).or_insert(new);
         requests.admit(limits, now)?;
         Ok(Some(Slot { rates: self.clone(), key }))
@@ -114,54 +116,33 @@ impl Rates {
 
 impl Requests {
     fn admit(&mut self, limits: &NetworkLimits, now: Instant) -> Result<(), TooMany> {
-        self.advance(now);
+        self.used = self.used_at(now);
+        self.at = self.at.max(now);
         if limits.key_requests > 0 && self.under_way >= limits.key_requests {
             // Nobody knows when one of them ends.
             return Err(TooMany { limit: Limit::AtOnce, wait: Duration::from_secs(1) });
         }
         let most = limits.key_requests_per_minute;
-        if most > 0
-            && let Some(wait) = self.wait(most, now)
-        {
-            return Err(TooMany { limit: Limit::PerMinute, wait });
+        if most > 0 {
+            let used = self.used + f64::from(most).recip();
+            if used > 1.0 + ROUNDING {
+                let wait = MINUTE.mul_f64((used - 1.0).min(1.0));
+                return Err(TooMany { limit: Limit::PerMinute, wait });
+            }
+            self.used = used;
         }
         self.under_way += 1;
-        self.now += 1;
         Ok(())
     }
 
     fn is_recent(&self, now: Instant) -> bool {
-        self.under_way > 0 || now.saturating_duration_since(self.since) < MINUTE * 2
+        self.under_way > 0 || self.used_at(now) > 0.0
     }
 
-    /// Begins another minute if the current one is over.
-    fn advance(&mut self, now: Instant) {
-        let elapsed = now.saturating_duration_since(self.since);
-        if elapsed >= MINUTE * 2 {
-            (self.since, self.before, self.now) = (now, 0, 0);
-        } else if elapsed >= MINUTE {
-            (self.since, self.before, self.now) = (self.since + MINUTE, self.now, 0);
-        }
-    }
-
-    /// Returns the time until another request fits, or `None` if one fits now. Of the minute before,
-    /// the part counts that lies within the last 60 seconds.
-    fn wait(&self, most: u32, now: Instant) -> Option<Duration> {
-        let elapsed = now.saturating_duration_since(self.since);
-        let left = MINUTE.saturating_sub(elapsed);
-        let counted = |left: Duration| {
-            f64::from(self.before) * left.as_secs_f64() / MINUTE.as_secs_f64() + f64::from(self.now)
-        };
-        if counted(left) + 1.0 <= f64::from(most) {
-            return None;
-        }
-        if self.now >= most {
-            // One fits when a part of this minute has left the last 60 seconds.
-            let share = f64::from(self.now + 1 - most) / f64::from(self.now.max(1));
-            return Some(left + MINUTE.mul_f64(share));
-        }
-        let room = f64::from(most - self.now - 1) / f64::from(self.before.max(1));
-        Some(left.saturating_sub(MINUTE.mul_f64(room)))
+    /// Returns the share of a minute's requests that is still used up at this time.
+    fn used_at(&self, now: Instant) -> f64 {
+        let elapsed = now.saturating_duration_since(self.at);
+        (self.used - elapsed.as_secs_f64() / MINUTE.as_secs_f64()).max(0.0)
     }
 }
 
@@ -201,40 +182,48 @@ mod tests {
     }
 
     #[test]
-    fn no_sixty_seconds_hold_more_than_the_limit() {
-        let rates = Arc::new(Rates::default());
-        let began = Instant::now();
-        let mut taken: Vec<Duration> = Vec::new();
-        // A caller that asks ten times a second, with a pause.
-        for tenth in (0..1500).chain(2500..4000) {
-            let at = Duration::from_millis(tenth * 100);
-            match rates.admit(&limits(0, 30), Who::Key("a"), None, began + at) {
-                Ok(_) => taken.push(at),
-                Err(refused) => {
-                    assert_eq!(refused.limit, Limit::PerMinute);
-                    assert!(refused.wait > Duration::ZERO && refused.wait <= MINUTE * 2);
+    fn over_time_the_limit_is_the_rate() {
+        for most in [1, 6, 30] {
+            let rates = Arc::new(Rates::default());
+            let began = Instant::now();
+            let mut taken: Vec<Duration> = Vec::new();
+            // A caller that asks ten times a second, with a pause.
+            for tenth in (0..6000).chain(8000..14000) {
+                let at = Duration::from_millis(tenth * 100);
+                match rates.admit(&limits(0, most), Who::Key("a"), None, began + at) {
+                    Ok(_) => taken.push(at),
+                    Err(refused) => {
+                        assert_eq!(refused.limit, Limit::PerMinute);
+                        assert!(refused.wait > Duration::ZERO && refused.wait <= MINUTE);
+                    }
                 }
             }
+            // Ten minutes of each part, and what a full bucket holds at its beginning.
+            let (first, second) = taken.split_at(taken.partition_point(|at| *at < MINUTE * 12));
+            for part in [first.len(), second.len()] {
+                let most = most as usize;
+                assert!((most * 10..=most * 11).contains(&part), "{most}: {part}");
+            }
+            for start in &taken {
+                let within = taken.iter().filter(|at| **at >= *start && **at < *start + MINUTE);
+                assert!(within.count() < 2 * most as usize + 1, "{start:?}");
+            }
         }
-        assert_eq!(taken.iter().filter(|at| **at < MINUTE).count(), 30);
-        for start in &taken {
-            let within = taken.iter().filter(|at| **at >= *start && **at < *start + MINUTE);
-            // The minute before is taken for evenly spread.
-            assert!(within.count() <= 45, "{start:?}");
-        }
-        assert!(taken.len() > 100, "{}", taken.len());
     }
 
     #[test]
     fn after_the_wait_another_request_fits() {
-        for asked in [1, 5, 30] {
+        for asked in [1, 5, 6, 30, 7, 100_000] {
             let (rates, began) = (Arc::new(Rates::default()), Instant::now());
             let limits = limits(0, asked);
             let ask = |at| rates.admit(&limits, Who::Key("a"), None, began + at);
             for _ in 0..asked {
                 assert!(ask(Duration::ZERO).is_ok());
             }
-            let mut at = Duration::from_secs(7);
+            let first = ask(Duration::ZERO).unwrap_err().wait;
+            let share = 60.0 / f64::from(asked);
+            assert!((first.as_secs_f64() - share).abs() < 1e-6, "{asked} {first:?}");
+            let mut at = Duration::ZERO;
             for _ in 0..3 {
                 let wait = ask(at).unwrap_err().wait;
                 at += Duration::from_secs(wait.as_secs_f64().ceil() as u64);

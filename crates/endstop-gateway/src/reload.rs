@@ -5,7 +5,9 @@ use std::collections::HashMap;
 use crate::callers::Callers;
 use crate::config::{Config, RecordConfig, Secret};
 use crate::error::Error;
+use crate::gateway::check_addresses;
 use crate::settings::{Settings, Shared};
+use crate::watch::recording::{check_record, check_store};
 
 /// Outcome of a reload.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,35 +21,112 @@ pub struct Reloaded {
 /// Replaces the settings for new requests and connections. An error leaves everything as it was.
 pub(crate) fn reload(shared: &Shared, mut config: Config) -> Result<Reloaded, Error> {
     let old = shared.settings();
+    let written = config.clone();
     let needs_restart = keep_fixed(&old.config, &mut config)?;
+    check_restart(written, &needs_restart)?;
     let new = Settings::new(config)?;
     let changed = changes(&old, &new);
     shared.replace(new);
     Ok(Reloaded { changed, needs_restart })
 }
 
+/// A setting that cannot change while the gateway runs.
+struct Fixed {
+    /// Its name in messages: its key, or that of a table that it stands for.
+    name: &'static str,
+    /// Keys of the configuration that belong to it besides its name.
+    more: &'static [&'static str],
+    differs: fn(&Config, &Config) -> Result<bool, Error>,
+    /// Gives the second the value of the first.
+    keep: fn(&Config, &mut Config),
+}
+
+static FIXED: &[Fixed] = &[
+    Fixed {
+        name: "listen",
+        more: &[],
+        differs: |old, new| Ok(old.listen != new.listen),
+        keep: |old, new| new.listen = old.listen,
+    },
+    Fixed {
+        name: "admin",
+        more: &[],
+        differs: |old, new| Ok(old.admin != new.admin),
+        keep: |old, new| new.admin = old.admin,
+    },
+    Fixed {
+        name: "data",
+        more: &[],
+        differs: |old, new| Ok(old.data != new.data),
+        keep: |old, new| new.data.clone_from(&old.data),
+    },
+    Fixed {
+        name: "store",
+        more: &["store_env"],
+        differs: |old, new| Ok(old.store()? != new.store()?),
+        keep: |old, new| {
+            new.store.clone_from(&old.store);
+            new.store_env.clone_from(&old.store_env);
+        },
+    },
+    Fixed {
+        name: "record.when_full",
+        more: &[],
+        differs: |old, new| Ok(old.record.when_full != new.record.when_full),
+        keep: |old, new| new.record.when_full = old.record.when_full,
+    },
+    Fixed {
+        name: "record.spool_bytes",
+        more: &[],
+        differs: |old, new| Ok(old.record.spool_bytes != new.record.spool_bytes),
+        keep: |old, new| new.record.spool_bytes = old.record.spool_bytes,
+    },
+    Fixed {
+        name: "record.keep",
+        more: &[],
+        differs: |old, new| Ok(old.record.keep != new.record.keep),
+        keep: |old, new| new.record.keep = old.record.keep,
+    },
+    Fixed {
+        name: "sinks",
+        more: &[],
+        differs: |old, new| Ok(old.sinks != new.sinks || old.sinks()? != new.sinks()?),
+        keep: |old, new| new.sinks.clone_from(&old.sinks),
+    },
+];
+
+/// Returns the keys of the configuration that need a restart. A table stands for all its keys.
+pub fn restart_keys() -> impl Iterator<Item = &'static str> {
+    FIXED.iter().flat_map(|fixed| fixed.more.iter().copied().chain([fixed.name]))
+}
+
+/// Checks that a restart with this configuration would succeed, as far as it differs.
+fn check_restart(written: Config, needs_restart: &[&str]) -> Result<(), Error> {
+    if needs_restart.is_empty() {
+        return Ok(());
+    }
+    check_addresses(&written)?;
+    check_record(&written)?;
+    let written = Settings::check(written)?.config;
+    // A store that is in use need not be asked again.
+    if !needs_restart.iter().any(|name| ["store", "sinks", "data"].contains(name)) {
+        return Ok(());
+    }
+    // On a thread of its own: drivers may not wait on those of a runtime.
+    let checked = std::thread::scope(|scope| scope.spawn(|| check_store(&written)).join());
+    checked.unwrap_or_else(|panic| std::panic::resume_unwind(panic)).map(drop)
+}
+
 /// Gives the settings that cannot change their old values, and returns the names of those that differ.
 fn keep_fixed(old: &Config, new: &mut Config) -> Result<Vec<&'static str>, Error> {
-    let differs = [
-        ("listen", old.listen != new.listen),
-        ("admin", old.admin != new.admin),
-        ("data", old.data != new.data),
-        ("store", old.store()? != new.store()?),
-        ("record.when_full", old.record.when_full != new.record.when_full),
-        ("record.spool_bytes", old.record.spool_bytes != new.record.spool_bytes),
-        ("record.keep", old.record.keep != new.record.keep),
-        ("sinks", old.sinks != new.sinks || old.sinks()? != new.sinks()?),
-    ];
-    new.listen = old.listen;
-    new.admin = old.admin;
-    new.data.clone_from(&old.data);
-    new.store.clone_from(&old.store);
-    new.store_env.clone_from(&old.store_env);
-    new.record.when_full = old.record.when_full;
-    new.record.spool_bytes = old.record.spool_bytes;
-    new.record.keep = old.record.keep;
-    new.sinks.clone_from(&old.sinks);
-    Ok(differs.into_iter().filter_map(|(name, differs)| differs.then_some(name)).collect())
+    let mut differing = Vec::new();
+    for fixed in FIXED {
+        if (fixed.differs)(old, new)? {
+            differing.push(fixed.name);
+        }
+    }
+    FIXED.iter().for_each(|fixed| (fixed.keep)(old, new));
+    Ok(differing)
 }
 
 /// Returns the names of the settings that differ.
@@ -101,7 +180,7 @@ fn is_same(old: Option<&Secret>, new: Option<&Secret>) -> bool {
 }
 
 /// Returns each setting that can change, in a form that can be compared. A new field of the
-/// configuration does not compile until it is either here or in [`keep_fixed`].
+/// configuration does not compile until it is either here or in [`FIXED`].
 fn described(config: &Config) -> Vec<(&'static str, String)> {
     let Config {
         listen: _,
@@ -240,6 +319,30 @@ mod tests {
         let config = &shared.settings().config;
         assert_eq!((config.listen, config.keep), (Config::default().listen, 2));
         assert_eq!((&config.store, &config.data), (&None, &None));
+    }
+
+    /// A restart with the file would fail, so it is not taken.
+    #[test]
+    fn settings_that_would_stop_a_restart_are_refused() {
+        let shared = shared("store = 'off'\nkeep = 1");
+        for (file, wrong) in [
+            ("store = 'nonsense:'", "nonsense:"),
+            ("store = 'sqlite:/nonexistent/a/b.db'", "/nonexistent/a/b.db"),
+            ("store = 'sqlite:/'", "store: / is a directory"),
+            ("store = 'off'\n[sinks.x]\nurl = 'jsonl:/x'", "sinks.x: "),
+            ("store = 'off'\nadmin = '0.0.0.0:4101'", "admin listener 0.0.0.0:4101"),
+            (
+                "store = 'off'\nlisten = '127.0.0.1:4'\nadmin = '127.0.0.1:4'",
+                "also the address of `listen`",
+            ),
+        ] {
+            let written = config(&format!("keep = 2\n{file}"));
+            let error = reload(&shared, written.clone()).unwrap_err().to_string();
+            assert!(error.contains(wrong), "{file}: {error}");
+            let checked = crate::Gateway::check(written).unwrap_err().to_string();
+            assert_eq!(checked, error, "{file}");
+            assert_eq!(shared.settings().config.keep, 1, "{file}");
+        }
     }
 
     #[test]

@@ -388,10 +388,10 @@ impl Upstream {
         base.check_customers(&customers, provider).map_err(wrong)?;
         // Credentials of the environment only sign: a signature is of no use to another host.
         if key.is_some() && customers.is_empty() && base.differs_by_customer() {
-            let hole = &base.hole;
+            let (hole, example) = (&base.hole, base.example(provider));
             return Err(wrong(format!(
                 "it uses the gateway's own key, and the path of a request names the {hole} that gets \
-                 the key: list the allowed ones, as in `customers = [\"my-{hole}\"]`"
+                 the key: list the allowed ones, as in `customers = [\"{example}\"]`"
             )));
         }
         Ok(Self {
@@ -603,6 +603,15 @@ impl Base {
         } else {
             Err(format!("invalid {hole}: only letters, digits and hyphens are allowed"))
         }
+    }
+
+    /// Returns a customer as the operator may list it.
+    fn example(&self, provider: &Provider) -> String {
+        let hole = &self.hole;
+        let ends = provider.hosts.iter().find_map(|host| host.strip_prefix('*'));
+        let end = ends.filter(|_| self.host == format!("{{{hole}}}")).unwrap_or_default();
+        // Underscores are not allowed in hosts.
+        format!("my-{}{end}", hole.replace('_', "-"))
     }
 
     /// Checks the customers that the operator lists.
@@ -852,7 +861,10 @@ mod tests {
         let routes = |text: &str| Routes::new(&Config::from_toml("t", text).unwrap());
         for name in ["azure", "databricks", "snowflake", "watsonx", "cloudflare", "vertex"] {
             let refused = routes(&format!("[upstreams.{name}]\n{key}")).unwrap_err().to_string();
-            assert!(refused.contains("customers = ["), "{refused}");
+            let (_, example) = refused.split_once("as in `").unwrap();
+            let example = example.strip_suffix('`').unwrap();
+            assert!(example.starts_with("customers = ["), "{refused}");
+            assert!(routes(&format!("[upstreams.{name}]\n{key}{example}")).is_ok(), "{refused}");
             assert!(routes(&format!("[upstreams.{name}]")).is_ok(), "{name}");
         }
         let text = format!("[upstreams.azure]\n{key}customers=['mine', 'Ours']");

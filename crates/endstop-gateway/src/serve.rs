@@ -205,10 +205,8 @@ impl Serving {
             Opening {
                 id,
                 upstream: &upstream.name,
-                // A stream may be continued, and where upstreams close kept connections, any request
-                // may have to be sent once more.
-                outgoing: Outgoing::new(routed, token, parts.method, parts.headers)
-                    .kept(guards_stream || settings.clients.kept_was_closed()),
+                // An upstream may close a kept connection at any time: then it is sent once more.
+                outgoing: Outgoing::new(routed, token, parts.method, parts.headers).kept(true),
                 wire: wire.clone(),
                 info,
                 body,

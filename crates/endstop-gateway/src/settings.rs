@@ -14,7 +14,7 @@ use crate::respond::live::Live;
 use crate::retries::Retries;
 use crate::route::{Routes, Upstream};
 use crate::upstream::Clients;
-use crate::upstream::connect::certificates;
+use crate::upstream::connect::{certificates, unreadable};
 use crate::watch::Watch;
 use crate::watch::recording::Recorder;
 
@@ -180,15 +180,21 @@ impl ServerTls {
             message,
         };
         let chain = certificates(&tls.cert)?;
-        let key = PrivateKeyDer::from_pem_file(&tls.key).map_err(|error| Error::Unreadable {
-            file: tls.key.display().to_string(),
-            message: error.to_string(),
-        })?;
+        if chain.is_empty() {
+            return Err(wrong(&tls.cert, "it has no certificate in PEM format".to_owned()));
+        }
+        let key = PrivateKeyDer::from_pem_file(&tls.key);
+        let key = key.map_err(|error| unreadable(&tls.key, &error))?;
+        let mismatch =
+            || format!("the key in {} is not that of the certificate", tls.key.display());
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain.clone(), key))
-            .map_err(|error| wrong(&tls.cert, error.to_string()))?;
+            .map_err(|error| {
+                let differs = matches!(error, rustls::Error::InconsistentKeys(_));
+                wrong(&tls.cert, if differs { mismatch() } else { error.to_string() })
+            })?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), chain })
     }
@@ -238,6 +244,43 @@ mod tests {
                 );
                 assert!(!line.contains('\n') && !line.contains(&format!("`{key}`")), "{line}");
             }
+        }
+    }
+
+    #[test]
+    fn mistakes_in_certificates_are_told_in_plain_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.display().to_string()
+        };
+        let make = || rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
+        let (one, other) = (make(), make());
+        let cert = write("cert.pem", &one.cert.pem());
+        let key = write("key.pem", &one.signing_key.serialize_pem());
+        let foreign = write("other.pem", &other.signing_key.serialize_pem());
+        let empty = write("empty.pem", "");
+        let torn = write("torn.pem", "-----BEGIN CERTIFICATE-----\nAAAA");
+        let missing = dir.path().join("missing.pem").display().to_string();
+        let check = |cert: &str, key: &str| {
+            let made = settings(&format!("tls = {{ cert = '{cert}', key = '{key}' }}"));
+            made.map_or_else(|error| error.to_string(), |_| String::new())
+        };
+        assert_eq!(check(&cert, &key), "");
+        for (cert, key, want) in [
+            (
+                &cert,
+                &foreign,
+                format!("{cert}: the key in {foreign} is not that of the certificate"),
+            ),
+            (&missing, &key, format!("cannot read {missing}: the file does not exist")),
+            (&cert, &missing, format!("cannot read {missing}: the file does not exist")),
+            (&cert, &empty, format!("cannot read {empty}: it has no private key in PEM format")),
+            (&empty, &key, format!("{empty}: it has no certificate in PEM format")),
+            (&torn, &key, format!("cannot read {torn}: it is not a valid PEM file")),
+        ] {
+            assert_eq!(check(cert, key), want);
         }
     }
 

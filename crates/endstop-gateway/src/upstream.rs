@@ -349,11 +349,6 @@ impl Clients {
         })
     }
 
-    /// Reports whether an upstream has closed a connection that was kept: it may happen again.
-    pub(crate) fn kept_was_closed(&self) -> bool {
-        self.requests.kept_was_closed()
-    }
-
     /// Sends a request and waits for the head of the response. The time for it counts from the last
     /// piece of the request that was sent.
     ///

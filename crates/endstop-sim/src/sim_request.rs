@@ -152,6 +152,13 @@ impl SimRequest {
         self.forced = names.into_iter().find(|name| !name.is_empty()).map(str::to_owned);
     }
 
+    /// Forbids calls in a conversation that offers no tools any more, on wires that have no setting for it. A
+    /// first request may get a call without asking for one.
+    pub(crate) fn read_absent_tools(&mut self, messages: &[Value]) {
+        let goes_on = messages.iter().any(|message| text(message, "/role") == "assistant");
+        self.no_tools |= self.tools.is_empty() && goes_on;
+    }
+
     fn wanted_tools(&self) -> impl Iterator<Item = &Tool> {
         self.tools.iter().filter(|tool| self.wanted.contains(&tool.name))
     }

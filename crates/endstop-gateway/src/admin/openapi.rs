@@ -33,6 +33,9 @@ pub fn openapi() -> Value {
         text("until", "likewise; now by default"),
         number("limit", "at most so many, 1 to 1000; 100 by default"),
     ]);
+    let of_rows = |filter: &&Value| filter["name"] == "native" || filter["name"] == "action";
+    let words: Vec<&Value> =
+        filters.as_array().into_iter().flatten().filter(|filter| !of_rows(filter)).collect();
     let mut sums = filters.as_array().cloned().unwrap_or_default();
     let names: Vec<&str> = endstop_store::Dimension::ALL.iter().map(|by| by.name()).collect();
     sums.push(text("by", &names.join(", ")));
@@ -89,11 +92,11 @@ pub fn openapi() -> Value {
                     "404": { "description": "endings are not kept" },
                     "503": { "description": "the store cannot be reached" } } } },
             "/endstop/v1/words": { "get": {
-                "summary": "The providers' own words, when they were first and last seen.",
-                "parameters": [text("since", "a time such as 7d or 2026-11-16, or milliseconds since 1970"),
-                               number("until", "likewise"), number("limit", "at most so many")],
+                "summary": "The providers' own words: how often in the period, when they were first and last seen.",
+                "parameters": words,
                 "responses": {
                     "200": { "description": "{ words: [...] }" },
+                    "400": { "description": "the question is wrong" },
                     "401": { "description": "the token is missing or wrong" },
                     "404": { "description": "endings are not kept" },
                     "503": { "description": "the store cannot be reached" } } } },

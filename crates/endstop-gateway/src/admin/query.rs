@@ -33,7 +33,7 @@ pub(super) struct EndingsQuery {
 }
 
 impl EndingsQuery {
-    fn filter(&self) -> Filter {
+    pub(super) fn filter(&self) -> Filter {
         Filter {
             team: self.team.clone(),
             key: self.key.clone(),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -167,19 +167,12 @@ pub(crate) struct Requests(Arc<Counted>);
 #[derive(Debug, Default)]
 struct Counted {
     begun: AtomicU64,
-    /// Whether an upstream has closed a connection that was kept.
-    kept_was_closed: AtomicBool,
 }
 
 impl Requests {
     /// Returns the number of a new request. The first is 1.
     pub(crate) fn begin(&self) -> u64 {
         self.0.begun.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Reports whether an upstream has closed a connection that was kept.
-    pub(crate) fn kept_was_closed(&self) -> bool {
-        self.0.kept_was_closed.load(Ordering::Relaxed)
     }
 }
 
@@ -267,8 +260,6 @@ impl AsyncRead for Conn {
         let read = buffer.filled().len() - before;
         if read > 0 {
             self.last_byte.note(&self.requests);
-        } else if polled.is_ready() {
-            self.requests.0.kept_was_closed.store(true, Ordering::Relaxed);
         }
         (self.reads, self.read_bytes) = match polled {
             Poll::Ready(_) => (self.reads + 1, self.read_bytes + read),
@@ -531,15 +522,30 @@ pub(crate) fn client_tls(extra_ca: Option<&Path>) -> Result<Arc<rustls::ClientCo
     Ok(Arc::new(config))
 }
 
+/// Returns the error about a PEM file.
+pub(crate) fn unreadable(file: &Path, error: &rustls_pki_types::pem::Error) -> Error {
+    use rustls_pki_types::pem::Error as Pem;
+    let message = match error {
+        Pem::Io(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            "the file does not exist".to_owned()
+        }
+        Pem::Io(error) => error.to_string(),
+        Pem::NoItemsFound => "it has no private key in PEM format".to_owned(),
+        Pem::MissingSectionEnd { .. }
+        | Pem::IllegalSectionStart { .. }
+        | Pem::Base64Decode(_)
+        | Pem::SectionTooLarge
+        | _ => "it is not a valid PEM file".to_owned(),
+    };
+    Error::Unreadable { file: file.display().to_string(), message }
+}
+
 /// The certificates in a PEM file.
 pub(crate) fn certificates(
     file: &Path,
 ) -> Result<Vec<rustls_pki_types::CertificateDer<'static>>, Error> {
     use rustls_pki_types::pem::PemObject as _;
-    let wrong = |error: rustls_pki_types::pem::Error| Error::Unreadable {
-        file: file.display().to_string(),
-        message: error.to_string(),
-    };
+    let wrong = |error| unreadable(file, &error);
     rustls_pki_types::CertificateDer::pem_file_iter(file)
         .map_err(wrong)?
         .collect::<Result<_, _>>()

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use endstop::provider::Auth;
-use endstop::{Ending, Record, Said};
+use endstop::{ChoiceEnding, Ending, Record, Said, Wire};
 use hyper::Uri;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::http::uri::PathAndQuery;
@@ -17,6 +17,15 @@ const CUT: usize = 120;
 
 /// Text in the place of a secret.
 const MASK: &str = "[key]";
+
+/// Text in the place of one that is not a name.
+const WITHHELD: &str = "[withheld]";
+
+/// Length of the longest finish reason, error type or error code that is told, in bytes.
+const LONGEST_WORD: usize = 80;
+
+/// Length of the longest name of a model, in bytes: records cut it there.
+const LONGEST_MODEL: usize = 256;
 
 /// The secrets that a request showed. They share the memory of the request's head.
 #[derive(Clone, Default)]
@@ -59,39 +68,66 @@ impl SecretsShown {
         hider.hide(body)
     }
 
+    /// Masks the secrets in a record before its response: in the texts that come from the client.
+    pub(crate) fn mask_request(&self, record: &mut Record) {
+        withhold(&mut record.model, LONGEST_MODEL);
+        // Most paths are shorter than a key with the segments around it.
+        self.mask_all([record.model.as_mut(), Some(&mut record.path)]);
+    }
+
     /// Masks the secrets in a record: in the texts that come from the provider.
-    pub(crate) fn mask_record(&self, record: &mut Record) {
+    pub(crate) fn mask_record(&self, record: &mut Record, wire: &Wire) {
         let Record { model, native_finish_reason, upstream_request_id, .. } = record;
+        withhold(model, LONGEST_MODEL);
+        withhold_word(native_finish_reason.as_mut(), wire);
+        withhold(upstream_request_id, LONGEST_MODEL);
         self.mask_all([model, native_finish_reason, upstream_request_id].map(Option::as_mut));
     }
 
     /// Masks the secrets in what the provider sent. The message of its error is removed, unless the
     /// operator wants it.
-    pub(crate) fn mask_ending(&self, ending: &mut Ending, messages: Messages) {
+    pub(crate) fn mask_ending(&self, ending: &mut Ending, wire: &Wire, messages: Messages) {
+        withhold(&mut ending.model, LONGEST_MODEL);
         // A known finish reason quotes nothing.
         if ending.reason.is_success() {
             return;
         }
         for choice in &mut ending.choices {
-            self.mask_said(&mut choice.said, &mut choice.sentence);
+            self.mask_said(&mut choice.said, &mut choice.sentence, wire);
         }
-        self.mask_said(&mut ending.said, &mut ending.sentence);
+        self.mask_said(&mut ending.said, &mut ending.sentence, wire);
         self.mask(&mut ending.model);
         let Some(fault) = &mut ending.fault else { return };
         // The sentence may quote the title of a page.
         if let (true, Some(title)) = (fault.form.is_foreign(), &fault.message) {
-            ending.sentence = ending.sentence.replace(&format!(", \"{title}\""), "");
+            let told = format!(", \"{title}\"");
+            for sentence in sentences(&mut ending.choices, &mut ending.sentence) {
+                *sentence = sentence.replace(&told, "");
+            }
         }
         match messages {
             Messages::Removed => fault.message = None,
             Messages::Kept => self.mask(&mut fault.message),
         }
-        self.mask(&mut fault.type_);
-        self.mask(&mut fault.code);
+        for name in [&mut fault.type_, &mut fault.code] {
+            let told = name.clone();
+            withhold(name, LONGEST_WORD);
+            if let Some(told) = told.filter(|told| Some(told) != name.as_ref()) {
+                for sentence in sentences(&mut ending.choices, &mut ending.sentence) {
+                    *sentence = sentence.replace(&told, WITHHELD);
+                }
+            }
+            self.mask(name);
+        }
     }
 
-    fn mask_said(&self, said: &mut Option<Said>, sentence: &mut String) {
+    fn mask_said(&self, said: &mut Option<Said>, sentence: &mut String, wire: &Wire) {
         if let Some(said) = said {
+            let told = said.word.clone();
+            withhold_word(Some(&mut said.word), wire);
+            if told != said.word {
+                *sentence = sentence.replace(&told, WITHHELD);
+            }
             self.mask_text(&mut said.word);
         }
         self.mask_text(sentence);
@@ -140,6 +176,46 @@ pub(crate) enum Messages {
     Removed,
     /// The operator wants them.
     Kept,
+}
+
+/// Withholds a text that is not a name. A provider may put anything in its place, even the prompt.
+fn withhold(text: &mut Option<String>, most: usize) {
+    if let Some(text) = text.as_mut().filter(|text| !is_name(text, most)) {
+        WITHHELD.clone_into(text);
+    }
+}
+
+/// Withholds a finish reason that is not a name, unless the operator has given it a meaning.
+fn withhold_word(word: Option<&mut String>, wire: &Wire) {
+    let Some(word) = word.filter(|word| !is_name(word, LONGEST_WORD)) else { return };
+    let mut taught = wire.corrections.iter().flat_map(|corrections| &corrections.words);
+    if !taught.any(|taught| taught.word == *word) {
+        WITHHELD.clone_into(word);
+    }
+}
+
+/// Reports whether a text looks like the name of a model, a type, a code or a finish reason.
+fn is_name(text: &str, most: usize) -> bool {
+    let is_part = |byte: u8| {
+        byte.is_ascii_alphanumeric()
+            || matches!(
+                byte,
+                b'_' | b'-'
+                    | b'.'
+                    | b':'
+                    | b'/'
+                    | b'@'
+                    | b'#'
+                    | b'+'
+                    | b'='
+                    | b'~'
+                    | b'*'
+                    | b'['
+                    | b']'
+            )
+    };
+    // Not `all`, which the compiler does not vectorize.
+    text.len() <= most && text.bytes().fold(true, |is_name, byte| is_name & is_part(byte))
 }
 
 fn mask_secret(secret: &str, text: &mut String) {
@@ -224,6 +300,14 @@ fn value_of(pair: &str) -> Option<&str> {
     pair.split_once('=').map(|(_, value)| value.trim_ascii())
 }
 
+/// Returns the sentences of an ending and of its choices.
+fn sentences<'a>(
+    choices: &'a mut [ChoiceEnding],
+    sentence: &'a mut String,
+) -> impl Iterator<Item = &'a mut String> {
+    choices.iter_mut().map(|choice| &mut choice.sentence).chain([sentence])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -273,6 +357,32 @@ mod tests {
             shown.mask(&mut text);
             assert_eq!(text.unwrap(), "the key [key] is wrong", "{name}: {value}");
         }
+    }
+
+    #[test]
+    fn only_names_are_told() {
+        for name in [
+            "stop",
+            "MAX_TOKENS",
+            "frobnicated",
+            "invalid_request_error",
+            "com.amazon.coral.service#UnrecognizedClientException",
+            "arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.anthropic.claude-v1:0",
+            "meta-llama/llama-3.3-70b-instruct:free",
+            "publishers/google/models/gemini-2.5-pro@001",
+            "claude-sonnet-4-5[1m]",
+            "ft:gpt-4o-mini:acme::A1b2",
+            "429",
+            "",
+        ] {
+            assert!(is_name(name, LONGEST_MODEL), "{name}");
+        }
+        for text in
+            ["my secret prompt", "a\tb", "geheim\u{fc}", "\u{79d8}\u{5bc6}", "{\"a\":1}", "why?"]
+        {
+            assert!(!is_name(text, LONGEST_MODEL), "{text}");
+        }
+        assert!(!is_name(&"x".repeat(LONGEST_WORD + 1), LONGEST_WORD));
     }
 
     #[test]

@@ -306,7 +306,10 @@ async fn requests_at_once_are_limited_per_key() {
     }
     // A place is free when a response has ended, also by the client.
     drop(held);
-    eventually("the streams are gone", || (field.handle.streams() == 0).then_some(())).await;
+    eventually("the streams are gone", || {
+        (field.handle.streams() + field.handle.waiting() == 0).then_some(())
+    })
+    .await;
     let complete = Ask::new("anthropic", "complete", Mode::Guard);
     for _ in 0..5 {
         field.ask(complete.clone()).await;

@@ -348,15 +348,17 @@ async fn row_35_a_half_closed_client_that_leaves_a_silent_upstream() {
     for (number, scenario) in ["no-headers", "stall"].into_iter().enumerate() {
         let ask = Ask::new("openai-chat", scenario, Mode::Guard);
         let tag = field.tag();
+        let asked = Instant::now();
         let mut client = begin(&field, &ask, &tag).await;
         field.begun(&tag).await;
         client.stream.shutdown().await.unwrap();
         if scenario == "stall" {
             client.until(|response| response.body.len() > 400).await;
         }
-        // It is still there, and so is its request.
+        // It is still there, and so is its request, unless a busy machine took as long as the limit.
         tokio::time::sleep(Duration::from_millis(300)).await;
-        assert_eq!(field.sim.tagged(&tag).unwrap().ended, ResponseEnd::Open, "{scenario}");
+        let ended = field.sim.tagged(&tag).unwrap().ended;
+        assert!(ended == ResponseEnd::Open || asked.elapsed() >= limit, "{scenario}: {ended:?}");
         drop(client);
         let left = Instant::now();
         let sent = field.sent(&tag).await;

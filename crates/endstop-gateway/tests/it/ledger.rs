@@ -212,7 +212,8 @@ impl Field {
     pub(crate) async fn finish(self: Arc<Self>) {
         let field = Self::alone(self).await;
         let Self { sim, handle, stop, task, admitted, admin, .. } = field;
-        eventually("all streams gone", || (handle.streams() == 0).then_some(())).await;
+        eventually("all streams gone", || (handle.streams() + handle.waiting() == 0).then_some(()))
+            .await;
         let admitted = admitted.into_inner();
         let told = handle.watch();
         let all = Wanted { limit: usize::MAX, ..Wanted::default() };
@@ -232,7 +233,9 @@ impl Field {
         let text = serde_json::to_string(&records.iter().map(|r| &**r).collect::<Vec<_>>());
         assert!(!text.unwrap().contains(CANARY), "I6: a secret was told");
         assert!(!pages.contains(CANARY), "I6: a secret is shown to operators");
-        let left = || (handle.streams() == 0 && handle.connections() == 0).then_some(());
+        let left = || {
+            (handle.streams() + handle.waiting() == 0 && handle.connections() == 0).then_some(())
+        };
         eventually("all clients gone", left).await;
         drop((told, handle));
         eventually("all upstreams left", || (sim.open_connections() == 0).then_some(())).await;

@@ -281,6 +281,93 @@ async fn nothing_that_a_request_shows_is_told() {
     }
 }
 
+/// A provider may put a part of the request where a name is expected.
+#[tokio::test]
+async fn nothing_that_an_upstream_quotes_is_told() {
+    const QUOTED: &str = "canary my secret prompt";
+    let data = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}", data.path().join("endings.db").display());
+    let field = Field::with(|config| {
+        config.store = Some(store);
+        config.data = Some(data.path().to_owned());
+    })
+    .await;
+    let choice = |fields: &str| {
+        format!(
+            r#"{{"choices":[{{"index":0,"message":{{"content":"QUOTED"}},"finish_reason":"stop"}}]{fields}}}"#
+        )
+    };
+    let bodies = [
+        r#"{"error":{"type":"QUOTED","message":"QUOTED"}}"#.to_owned(),
+        r#"{"error":{"code":"QUOTED"}}"#.to_owned(),
+        r#"{"error":{"status":"QUOTED","code":400}}"#.to_owned(),
+        r#"{"errors":[{"code":"QUOTED","message":"QUOTED"}]}"#.to_owned(),
+        r#"{"type":"error","error":{"type":"QUOTED"}}"#.to_owned(),
+        r#"{"__type":"QUOTED","message":"QUOTED"}"#.to_owned(),
+        r#"{"detail":[{"loc":["QUOTED"],"msg":"QUOTED","type":"QUOTED"}]}"#.to_owned(),
+        choice(r#","model":"QUOTED""#),
+        choice("").replace("\"stop\"", "\"QUOTED\""),
+        r#"{"type":"message","model":"QUOTED","content":[],"stop_reason":"QUOTED"}"#.to_owned(),
+        r#"{"candidates":[{"finishReason":"QUOTED"}],"modelVersion":"QUOTED"}"#.to_owned(),
+        r#"{"model":"QUOTED","message":{},"done":true,"done_reason":"QUOTED"}"#.to_owned(),
+        r#"{"status":"QUOTED","model":"QUOTED","output":[]}"#.to_owned(),
+    ];
+    let paths = [
+        "/openai/v1/chat/completions",
+        "/openai/v1/responses",
+        "/anthropic/v1/messages",
+        "/gemini/v1beta/models/m:generateContent",
+        "/ollama/api/chat",
+        "/bedrock/us-east-1/model/m/converse",
+    ];
+    let mut asked = 0;
+    for (number, body) in bodies.iter().enumerate() {
+        for status in [200, 400, 500] {
+            let name = format!("quoted-{number}-{status}");
+            let headers = [("content-type", "application/json"), ("x-request-id", QUOTED)];
+            field.sim.replay(
+                &name,
+                Reply {
+                    status,
+                    headers: headers
+                        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                        .to_vec(),
+                    body: vec![body.replace("QUOTED", QUOTED).into_bytes()],
+                    sized: true,
+                    end: ReplyEnd::Whole,
+                },
+            );
+            for path in paths {
+                field.admit(1);
+                asked += 1;
+                let replayed = [("x-sim-replay", &*name), ("authorization", "Bearer sk-1")];
+                let request = shows(path, &name, &replayed);
+                let named = format!(r#""model":"{QUOTED}""#);
+                let longer = request.replace(r#""model":"m""#, &named);
+                let length = |request: &str| request.split_once("\r\n\r\n").unwrap().1.len();
+                let from = format!("content-length: {}", length(&request));
+                let to = format!("content-length: {}", length(&longer));
+                assert!(longer.contains(&from), "{longer}");
+                client::ask(field.address, longer.replace(&from, &to)).await;
+            }
+        }
+    }
+    let mut withheld = 0;
+    for ended in field.told_all(asked).await {
+        let told = serde_json::to_string(&*ended).unwrap();
+        assert!(!told.contains(CANARY), "{told}");
+        assert!(!format!("{:?}", ended.ending).contains(CANARY), "{:?}", ended.ending);
+        withheld += usize::from(told.contains("[withheld]"));
+    }
+    assert!(withheld > asked / 2, "{withheld} of {asked}");
+    field.finish().await;
+    for entry in std::fs::read_dir(data.path()).unwrap().flatten() {
+        let bytes = std::fs::read(entry.path()).unwrap_or_default();
+        let found = memchr::memmem::find(&bytes, CANARY.as_bytes());
+        assert_eq!(found, None, "{}", entry.path().display());
+    }
+}
+
 #[tokio::test]
 async fn nobody_but_the_operator_says_where_requests_go() {
     let elsewhere = Sim::start(Options::default()).await.unwrap();

@@ -11,10 +11,12 @@ fn functions(folder: &Path, found: &mut BTreeSet<String>) {
             functions(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {
             let text = std::fs::read_to_string(&path).unwrap();
-            let mut lines = text.lines().peekable();
-            while let Some(line) = lines.next() {
+            let lines: Vec<&str> = text.lines().collect();
+            for (at, line) in lines.iter().enumerate() {
                 let is_test = line.trim().starts_with("#[test]") || line.contains("#[tokio::test");
-                let next = lines.peek().filter(|_| is_test);
+                let mut after = lines[at + 1..].iter().filter(|_| is_test);
+                // Other attributes may follow.
+                let next = after.find(|line| !line.trim().starts_with("#["));
                 let name = next.and_then(|next| next.split("fn ").nth(1)?.split('(').next());
                 found.extend(name.map(str::to_owned));
             }

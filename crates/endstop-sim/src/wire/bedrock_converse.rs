@@ -89,6 +89,7 @@ fn read(body: &Value, ask: &mut SimRequest) {
         .is_some_and(|last| sim_request::items(last, "/content").iter().any(is_result));
     ask.read_turns(messages, "assistant", "content");
     ask.read_tool_choice(body.pointer("/toolConfig/toolChoice"));
+    ask.read_absent_tools(messages);
     ask.input = messages.iter().map(sim_request::words).sum();
 }
 

@@ -54,6 +54,7 @@ pub(super) const GENERATE: SimWire = SimWire {
 
 fn read(body: &Value, ask: &mut SimRequest) {
     openai_chat::read(body, ask);
+    ask.read_absent_tools(sim_request::items(body, "/messages"));
     ask.cap = sim_request::number(body, &["/options/num_predict"]);
     ask.stop = sim_request::strings(body, "/options/stop");
     ask.choices = 1;
