@@ -1,7 +1,7 @@
 //! Answers questions from whatever a backend reads: the same for all of them.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use endstop::Reason;
 use endstop::vocabulary::Vocabulary;
@@ -12,7 +12,7 @@ use crate::columns::{Cell, Row, stored, stored_by};
 use crate::delta::{self, Delta, Seen};
 use crate::error::Error;
 use crate::query::{Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen};
-use crate::series::{self, PARTS, decode};
+use crate::series::{self, PARTS, WORD, decode};
 use crate::sink::Stored;
 use crate::sql::{self, Flavor, Sql};
 use crate::sums::{self, HOUR, MEASURES, Numbers};
@@ -136,29 +136,45 @@ fn gather(
     let Query { by, filter, .. } = query;
     // Rows are deleted now and then, and hardly ever twice while a report is made.
     for _ in 0..3 {
-        let deleted = from.read(&sql::deleted(flavor))?;
-        let deleted = deleted.first().and_then(|row| row.first()?.as_int()).unwrap_or(0);
+        let deleted = state(from, &sql::deleted(flavor))?;
         let axis = Axis::new(by, period, zone, shift, deleted)?;
-        let statements = [
-            sql::deleted(flavor),
-            sql::series(flavor, filter)?,
-            sql::sums(flavor, axis.hours(), filter)?,
-            sql::chunks(flavor, axis.hours()),
-            sql::deltas(flavor),
-            sql::summed(flavor, &axis.cut(), filter)?,
-        ];
-        let start = || Gathered::new(by, &axis);
+        let statements = statements(flavor, &axis, filter)?;
+        let columns: Vec<_> = by.iter().map(|by| by.column()).collect();
+        let start = || Gathered::new(by, &columns, &axis);
         let gathered = from.read_each(&statements, start, Gathered::take)?;
         if gathered.deleted == deleted {
             return Ok((axis.period(), gathered.groups()?));
         }
     }
-    Err(Error::Query("rows are being deleted: ask again in a moment".to_owned()))
+    Err(being_deleted())
+}
+
+fn state(from: &mut impl Reads, sql: &Sql<'_>) -> Result<i64, Error> {
+    let rows = from.read(sql)?;
+    Ok(rows.first().and_then(|row| row.first()?.as_int()).unwrap_or(0))
+}
+
+fn being_deleted() -> Error {
+    Error::Query("rows are being deleted: ask again in a moment".to_owned())
+}
+
+/// Returns the statements that [`Gathered`] takes the rows of.
+fn statements<'f>(flavor: &'f Flavor, axis: &Axis, filter: &Filter) -> Result<[Sql<'f>; 6], Error> {
+    Ok([
+        sql::deleted(flavor),
+        sql::series(flavor, filter)?,
+        sql::sums(flavor, axis.hours(), filter)?,
+        sql::chunks(flavor, axis.hours()),
+        sql::deltas(flavor),
+        sql::summed(flavor, &axis.cut(), filter)?,
+    ])
 }
 
 /// Sums, added up while they are read.
 struct Gathered<'q> {
     by: &'q [Dimension],
+    /// Columns of the values that groups are told apart by; none of a time.
+    columns: &'q [Option<&'static str>],
     axis: &'q Axis,
     deleted: i64,
     /// Series that fit, and which of `kinds` each is of.
@@ -167,24 +183,30 @@ struct Gathered<'q> {
     kinds: Vec<(Key, String)>,
     known: HashMap<(Key, String), usize>,
     sums: HashMap<(usize, usize), Numbers>,
+    /// Where words are asked for: the first and the last time of each, and the first time of any.
+    seen: HashMap<[String; 6], (i64, i64)>,
+    oldest: Option<i64>,
     damaged: bool,
 }
 
 impl<'q> Gathered<'q> {
-    fn new(by: &'q [Dimension], axis: &'q Axis) -> Self {
+    fn new(by: &'q [Dimension], columns: &'q [Option<&'static str>], axis: &'q Axis) -> Self {
         Self {
             by,
+            columns,
             axis,
             deleted: 0,
             series: HashMap::new(),
             kinds: Vec::new(),
             known: HashMap::new(),
             sums: HashMap::new(),
+            seen: HashMap::new(),
+            oldest: None,
             damaged: false,
         }
     }
 
-    /// Takes a row of one of the statements, in the order of [`gather`].
+    /// Takes a row of one of the statements, in the order of [`statements`].
     fn take(&mut self, statement: usize, row: Vec<Cell<'static>>) {
         if self.sums.len() > MOST_GROUPS {
             return;
@@ -210,7 +232,19 @@ impl<'q> Gathered<'q> {
             }
             (4, [Cell::Bytes(packed)]) => self.damaged |= delta.unpack(packed).is_none(),
             (5, _) => self.add_row(&stored_by(sql::summed_columns(), row)),
+            (6, [oldest]) => self.is_as_old_as(oldest.as_int()),
+            (7, _) => {
+                let mut cells = row.into_iter();
+                let mut next = || cells.next().unwrap_or(Cell::Null);
+                let word = std::array::from_fn(|_| next().into_string());
+                let [count, first, last] =
+                    std::array::from_fn(|_| next().as_int().unwrap_or_default());
+                self.see(word, Seen { count, first, last });
+            }
             _ => self.damaged = true,
+        }
+        for (word, seen) in delta.words() {
+            self.see(word, seen);
         }
         for ((hour, series), numbers) in &delta.lines {
             self.add(*hour, *series, numbers);
@@ -223,7 +257,7 @@ impl<'q> Gathered<'q> {
             let at = PARTS.iter().position(|known| *known == name);
             at.and_then(|at| parts.get(at)).cloned().flatten()
         };
-        let key: Key = self.by.iter().map(|by| by.column().and_then(part)).collect();
+        let key: Key = self.columns.iter().map(|column| column.and_then(part)).collect();
         let kind = (key, part("reason").unwrap_or_default());
         let Self { known, kinds, .. } = self;
         *known.entry(kind).or_insert_with_key(|kind| {
@@ -249,7 +283,65 @@ impl<'q> Gathered<'q> {
         sums::count(sums, &row, sums::Class::of(&stored.record.reason), 1);
     }
 
-    fn groups(self) -> Result<HashMap<Key, Sums>, Error> {
+    fn see(&mut self, mut word: [String; 6], seen: Seen) {
+        if self.columns != WORD {
+            return;
+        }
+        let [_, _, _, field, ..] = &mut word;
+        field.truncate(series::short_field(field).len());
+        self.is_as_old_as((seen.count > 0).then_some(seen.first));
+        let (first, last) = self.seen.entry(word).or_insert((seen.first, seen.last));
+        *first = seen.first.min(*first);
+        *last = seen.last.max(*last);
+    }
+
+    /// Notes the time of a word, if it is the first so far.
+    fn is_as_old_as(&mut self, first: Option<i64>) {
+        self.oldest = [self.oldest, first].into_iter().flatten().min();
+    }
+
+    /// Returns the words with their counts, and when each was seen.
+    fn words(self) -> Result<Vec<WordSeen>, Error> {
+        self.check()?;
+        let mut counts: BTreeMap<[String; 6], i64> = BTreeMap::new();
+        for ((_, kind), numbers) in &self.sums {
+            let Some((key, _)) = self.kinds.get(*kind) else { continue };
+            let word: Result<[Option<String>; 6], _> = key.clone().try_into();
+            // A response without a word is in no list of words.
+            let Ok(word @ [_, _, _, _, Some(_), _]) = word else { continue };
+            let count = numbers.first().copied().unwrap_or_default();
+            *counts.entry(word.map(Option::unwrap_or_default)).or_default() += count;
+        }
+        let Period { since, until } = self.axis.period();
+        let time = crate::columns::time;
+        let unseen = (time(since), time(until) - 1);
+        let is_older = self.oldest.is_some_and(|oldest| oldest < time(since));
+        let word = |(word, count): ([String; 6], i64)| {
+            let (first, last) = self.seen.get(&word).copied().unwrap_or(unseen);
+            let [provider, model, dialect, field, word, reason] = word;
+            let [first_seen, last_seen, count] =
+                [first, last, count].map(|number| u64::try_from(number).unwrap_or(0));
+            let is_new = is_older && first_seen >= since;
+            WordSeen {
+                provider,
+                model,
+                dialect,
+                field,
+                word,
+                reason,
+                count,
+                first_seen,
+                last_seen,
+                is_new,
+            }
+        };
+        let mut words: Vec<WordSeen> =
+            counts.into_iter().filter(|(_, count)| *count > 0).map(word).collect();
+        words.sort_by_key(|word| Reverse(word.first_seen));
+        Ok(words)
+    }
+
+    fn check(&self) -> Result<(), Error> {
         if self.sums.len() > MOST_GROUPS {
             let why =
                 format!("more than {MOST_GROUPS} groups: ask for a shorter period, or for less");
@@ -258,6 +350,11 @@ impl<'q> Gathered<'q> {
         if self.damaged {
             return Err(Error::Query(delta::DAMAGED.to_owned()));
         }
+        Ok(())
+    }
+
+    fn groups(self) -> Result<HashMap<Key, Sums>, Error> {
+        self.check()?;
         let mut groups: HashMap<Key, Sums> = HashMap::new();
         for ((segment, kind), numbers) in &self.sums {
             let Some((parts, reason)) = self.kinds.get(*kind) else { continue };
@@ -414,41 +511,28 @@ pub(crate) fn judged_otherwise(
 /// Answers [`crate::Store::words`].
 pub(crate) fn words(
     from: &mut impl Reads,
+    filter: &Filter,
     period: Period,
     limit: usize,
 ) -> Result<Vec<WordSeen>, Error> {
     check_limit(limit)?;
     check_period(period)?;
+    check_filter(filter)?;
     let flavor = from.flavor()?;
-    let statements = [sql::words(&flavor, period, limit), sql::deltas(&flavor)];
-    let (delta, damaged) = from.read_each(&statements, Default::default, take_word)?;
-    if damaged {
-        return Err(Error::Query(delta::DAMAGED.to_owned()));
+    let since = state(from, &sql::words_since(&flavor))?;
+    for _ in 0..3 {
+        let deleted = state(from, &sql::deleted(&flavor))?;
+        let axis = Axis::new(&[], period, &TimeZone::UTC, 0, deleted)?.with_rows_before(since);
+        let words = [sql::oldest_word(&flavor), sql::words(&flavor, axis.period())];
+        let statements: Vec<Sql<'_>> =
+            statements(&flavor, &axis, filter)?.into_iter().chain(words).collect();
+        let start = || Gathered::new(&[], &WORD, &axis);
+        let gathered = from.read_each(&statements, start, Gathered::take)?;
+        if gathered.deleted == deleted {
+            let mut words = gathered.words()?;
+            words.truncate(limit);
+            return Ok(words);
+        }
     }
-    let [since, until] = [period.since, period.until].map(crate::columns::time);
-    let within = |seen: &Seen| seen.count > 0 && seen.last >= since && seen.first < until;
-    let mut words: Vec<WordSeen> =
-        delta.words.into_iter().filter(|(_, seen)| within(seen)).map(word).collect();
-    words.sort_by_key(|word| Reverse(word.first_seen));
-    words.truncate(limit);
-    Ok(words)
-}
-
-fn take_word((delta, damaged): &mut (Delta, bool), statement: usize, row: Vec<Cell<'static>>) {
-    if let (1, [Cell::Bytes(packed)]) = (statement, row.as_slice()) {
-        *damaged |= delta.unpack(packed).is_none();
-        return;
-    }
-    let mut cells = row.into_iter();
-    let mut next = || cells.next().unwrap_or(Cell::Null);
-    let word = std::array::from_fn(|_| next().into_string());
-    let [count, first, last] = std::array::from_fn(|_| next().as_int().unwrap_or_default());
-    delta.see(word, Seen { count, first, last });
-}
-
-fn word((word, seen): ([String; 6], Seen)) -> WordSeen {
-    let [provider, model, dialect, field, word, reason] = word;
-    let [first_seen, last_seen, count] =
-        [seen.first, seen.last, seen.count].map(|number| u64::try_from(number).unwrap_or(0));
-    WordSeen { provider, model, dialect, field, word, reason, first_seen, last_seen, count }
+    Err(being_deleted())
 }

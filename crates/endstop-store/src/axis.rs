@@ -22,6 +22,8 @@ pub(crate) struct Axis {
     edges: Vec<i64>,
     /// Name of each: the first millisecond of its hour, and of its day.
     labels: Vec<(i64, i64)>,
+    /// The hour from which on sums are used; rows are counted before it.
+    sums_from: i64,
 }
 
 impl Axis {
@@ -70,7 +72,7 @@ impl Axis {
             let hour = at - at.rem_euclid(HOUR);
             if hour < deleted { hour } else { at }
         };
-        let mut axis = Self { edges: Vec::new(), labels: Vec::new() };
+        let mut axis = Self { edges: Vec::new(), labels: Vec::new(), sums_from: i64::MIN };
         let mut ends = starts.iter().skip(1).copied().chain([until]);
         for (start, label) in starts.iter().zip(labels) {
             let (start, end) = (round(*start), round(ends.next().unwrap_or(until)));
@@ -93,6 +95,12 @@ impl Axis {
         Ok(axis)
     }
 
+    /// Counts all hours that begin before a time from their rows.
+    pub(crate) fn with_rows_before(mut self, time: i64) -> Self {
+        self.sums_from = time + (HOUR - time.rem_euclid(HOUR)) % HOUR;
+        self
+    }
+
     /// Returns the period that is counted.
     pub(crate) fn period(&self) -> Period {
         let at = |edge: Option<&i64>| u64::try_from(edge.copied().unwrap_or_default()).unwrap_or(0);
@@ -107,6 +115,9 @@ impl Axis {
 
     /// Returns the segment that a whole hour lies in.
     pub(crate) fn of_hour(&self, hour: i64) -> Option<usize> {
+        if hour < self.sums_from {
+            return None;
+        }
         let segment = self.of_time(hour)?;
         (self.of_time(hour + HOUR - 1) == Some(segment)).then_some(segment)
     }
@@ -123,6 +134,7 @@ impl Axis {
         let [first, last] =
             [self.edges.first(), self.edges.last()].map(|it| it.copied().unwrap_or(0));
         let (first, last) = (first + (HOUR - first % HOUR) % HOUR, last - last % HOUR);
+        let first = first.max(self.sums_from);
         (first, last.max(first))
     }
 
@@ -131,7 +143,8 @@ impl Axis {
         let (Some(since), Some(until)) = (self.edges.first(), self.edges.last()) else {
             return Vec::new();
         };
-        let mut ranges: Vec<(i64, i64)> = Vec::new();
+        let mut ranges: Vec<(i64, i64)> = vec![(*since, self.sums_from.min(*until))];
+        ranges.retain(|(since, until)| since < until);
         for edge in self.edges.iter().filter(|edge| **edge % HOUR != 0) {
             let hour = edge - edge % HOUR;
             let range = (hour.max(*since), (hour + HOUR).min(*until));
@@ -205,6 +218,19 @@ mod tests {
         assert_eq!((since, end), (T0.cast_unsigned(), until.cast_unsigned()));
         let period = Period { since: (T0 + 1).cast_unsigned(), until: (T0 + 2).cast_unsigned() };
         assert!(Axis::new(&[], period, &TimeZone::UTC, 0, T0 + 3).is_err());
+    }
+
+    #[test]
+    fn rows_are_counted_where_sums_say_too_little() {
+        let (since, until) = (T0 + 10 * MINUTE, T0 + 5 * HOUR + MINUTE);
+        let whole = |time| axis(&[], since, until, "UTC", 0).with_rows_before(time);
+        let axis = whole(T0 + HOUR + 1);
+        assert_eq!(axis.hours(), (T0 + 2 * HOUR, T0 + 5 * HOUR));
+        assert_eq!(axis.cut(), [(since, T0 + 2 * HOUR), (T0 + 5 * HOUR, until)]);
+        assert_eq!((axis.of_hour(T0 + HOUR), axis.of_hour(T0 + 2 * HOUR)), (None, Some(0)));
+        let axis = whole(until + HOUR);
+        assert_eq!((axis.cut(), axis.hours().1 - axis.hours().0), (vec![(since, until)], 0));
+        assert_eq!(whole(0).cut(), [(since, T0 + HOUR), (T0 + 5 * HOUR, until)]);
     }
 
     #[test]

@@ -4,15 +4,32 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
 
 use crate::columns::{Row, SHORT, clean, time};
-use crate::delta::{Delta, Seen, Word};
+use crate::delta::{self, Seen, Word};
 use crate::series::{self, Found, Known, Parts, encode};
 use crate::sums::{self, HOUR, MEASURES, Numbers};
 
 /// Rows that differ in numbers alone: their hour, the values of their series, field and word. Borrowed, so
 /// that nothing is copied for a row that is like one before it.
-type Like<'a> = (i64, [Option<&'a str>; 11], Option<u16>, bool);
+#[derive(Debug, PartialEq, Eq)]
+struct Like<'a> {
+    hour: i64,
+    texts: [Option<&'a str>; 11],
+    status: Option<u16>,
+    streamed: bool,
+}
+
+/// Hashes what differs most. The others have few values.
+impl Hash for Like<'_> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let [team, key, _, model, _, _, reason, .., word] = self.texts;
+        (self.hour, team, key, model, reason, word).hash(state);
+    }
+}
+
+type Map<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// The sums of rows that are alike.
 #[derive(Debug)]
@@ -29,7 +46,7 @@ struct Alike<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Gathering<'a> {
     /// Places in the list: sums are large, and a table that grows moves what it holds.
-    known: HashMap<Like<'a>, usize, foldhash::fast::RandomState>,
+    known: Map<Like<'a>, usize>,
     alike: Vec<Alike<'a>>,
 }
 
@@ -63,7 +80,7 @@ impl<'a> Gathering<'a> {
     pub(crate) fn changes(self) -> Changes<'a> {
         let mut changes = Changes::default();
         for Alike { row, numbers, first, last, .. } in self.alike {
-            let (hour, texts, ..) = like(&row);
+            let Like { hour, texts, .. } = like(&row);
             let parts = parts(&row);
             let [.., field, word] = texts;
             if let (Some(word), Some(count)) = (word, numbers.first()) {
@@ -100,7 +117,7 @@ fn like<'a>(row: &Row<'a>) -> Like<'a> {
         record.native_field.as_deref(),
         record.native_finish_reason.as_deref(),
     ];
-    (at - at % HOUR, texts, record.status, record.streamed)
+    Like { hour: at - at % HOUR, texts, status: record.status, streamed: record.streamed }
 }
 
 /// Returns the encoded values of the series of a row.
@@ -115,8 +132,8 @@ fn parts<'a>(row: &Row<'a>) -> Parts<'a> {
 /// Changes of a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Changes<'a> {
-    lines: HashMap<(i64, Parts<'a>), Numbers>,
-    words: HashMap<Word<'a>, Seen>,
+    lines: Map<(i64, Parts<'a>), Numbers>,
+    words: Map<Word<'a>, Seen>,
 }
 
 impl<'a> Changes<'a> {
@@ -129,17 +146,17 @@ impl<'a> Changes<'a> {
         unknown
     }
 
-    /// Returns what to note down, once all series have a number; none where nothing changes.
-    pub(crate) fn delta(&self, known: &Known, found: &Found) -> Option<Delta> {
-        let mut delta = Delta::default();
+    /// Returns what to note down, once all series have a number, packed; none where nothing changes.
+    pub(crate) fn delta(&self, known: &Known, found: &Found) -> Option<Vec<u8>> {
+        let mut lines: Vec<((i64, i64), &Numbers)> = Vec::with_capacity(self.lines.len());
         for ((hour, parts), numbers) in &self.lines {
             let number = known.get(parts).or_else(|| series::get(found, parts));
-            number.into_iter().for_each(|series| delta.add(*hour, series, numbers));
+            lines.extend(number.map(|series| ((*hour, series), numbers)));
         }
-        for (word, seen) in &self.words {
-            delta.see(word.clone().map(Cow::into_owned), *seen);
-        }
-        (!delta.is_empty()).then_some(delta)
+        lines.sort_unstable_by_key(|(place, _)| *place);
+        let words: Vec<(&Word<'_>, Seen)> =
+            self.words.iter().map(|(word, seen)| (word, *seen)).collect();
+        (!lines.is_empty() || !words.is_empty()).then(|| delta::pack(&lines, &words))
     }
 }
 

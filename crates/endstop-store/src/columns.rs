@@ -375,6 +375,55 @@ pub(crate) static COLUMNS: [Column; 42] = [
     ),
 ];
 
+/// Returns for each column, in the order of [`COLUMNS`], whether two rows surely have the same value.
+pub(crate) fn same(a: &Row<'_>, b: &Row<'_>) -> [bool; COLUMNS.len()] {
+    let (x, y) = (a.record, b.record);
+    [
+        x.id == y.id,
+        x.created_at == y.created_at,
+        x.team_id == y.team_id,
+        x.finish_reason == y.finish_reason,
+        x.native_finish_reason == y.native_finish_reason,
+        x.native_field == y.native_field,
+        x.reason == y.reason,
+        x.confidence == y.confidence,
+        x.provider == y.provider,
+        x.model == y.model,
+        x.dialect == y.dialect,
+        x.upstream == y.upstream,
+        x.key_id == y.key_id,
+        x.turn_id == y.turn_id,
+        x.attempt == y.attempt,
+        x.path == y.path,
+        x.streamed == y.streamed,
+        x.mode == y.mode,
+        x.status == y.status,
+        x.closed == y.closed,
+        x.cause == y.cause,
+        x.shown == y.shown,
+        x.decision == y.decision,
+        x.action == y.action,
+        x.tokens_in == y.tokens_in,
+        x.tokens_out == y.tokens_out,
+        x.tokens_reasoning == y.tokens_reasoning,
+        x.tokens_cached == y.tokens_cached,
+        x.cap == y.cap,
+        x.first_byte_us == y.first_byte_us,
+        x.total_us == y.total_us,
+        x.bytes == y.bytes,
+        x.delivered_bytes == y.delivered_bytes,
+        x.events == y.events,
+        x.error_type == y.error_type,
+        x.upstream_request_id == y.upstream_request_id,
+        x.rules == y.rules,
+        a.sequence == b.sequence,
+        a.previous_reason == b.previous_reason,
+        a.previous_finish_reason == b.previous_finish_reason,
+        a.previous_rules == b.previous_rules,
+        x.client_status == y.client_status,
+    ]
+}
+
 /// The row that these cells say, in the order of [`COLUMNS`].
 pub(crate) fn stored(cells: Vec<Cell<'_>>) -> Stored {
     stored_by(COLUMNS.iter(), cells)
@@ -435,6 +484,23 @@ mod tests {
         assert_eq!(clean("añb", 2), "a");
         assert_eq!(clean("a\0b\0", 9), "ab");
         assert!(matches!(clean("as it is", 9), Cow::Borrowed("as it is")));
+    }
+
+    #[test]
+    fn same_knows_the_place_of_each_column() {
+        let before = Stored::default();
+        for (at, column) in COLUMNS.iter().enumerate() {
+            let mut after = before.clone();
+            let other = match column.kind {
+                Kind::Key | Kind::Text => Cell::Text("other".into()),
+                Kind::Time | Kind::Int => Cell::Int(77),
+                Kind::Flag => Cell::Int(1),
+            };
+            (column.set)(&mut after, other);
+            for (place, same) in same(&Row::from(&before), &Row::from(&after)).iter().enumerate() {
+                assert_eq!(*same, place != at, "{} of {}", COLUMNS[place].name, column.name);
+            }
+        }
     }
 
     #[test]

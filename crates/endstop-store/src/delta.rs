@@ -8,9 +8,9 @@
 //! zero (eight bytes, the lowest bit first), and those. Numbers are varints with the sign in the lowest
 //! bit. Then the words: six texts, each with its length before it, and three numbers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use crate::sums::{self, HOUR, MEASURES, Numbers};
+use crate::sums::{HOUR, MEASURES, Numbers};
 
 const VERSION: u8 = 2;
 /// The version of the packed lines of 32 series, which the sums were kept as before.
@@ -32,11 +32,20 @@ pub(crate) struct Seen {
     pub(crate) last: i64,
 }
 
-/// Changes of sums by hour and series, and of words, in order.
+impl Seen {
+    fn add(&mut self, by: Self) {
+        self.count = self.count.saturating_add(by.count);
+        self.first = self.first.min(by.first);
+        self.last = self.last.max(by.last);
+    }
+}
+
+/// Changes of sums by hour and series, and of words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delta {
     pub(crate) lines: BTreeMap<(i64, i64), Numbers>,
-    pub(crate) words: BTreeMap<[String; 6], Seen>,
+    /// By their packed texts: deltas have the same ones again and again.
+    words: HashMap<Vec<u8>, Seen, foldhash::fast::RandomState>,
 }
 
 impl Delta {
@@ -44,49 +53,19 @@ impl Delta {
         self.lines.is_empty() && self.words.is_empty()
     }
 
-    pub(crate) fn add(&mut self, hour: i64, series: i64, numbers: &Numbers) {
-        sums::add(self.lines.entry((hour, series)).or_insert([0; MEASURES]), numbers, 1);
+    /// Returns the words, in order.
+    pub(crate) fn words(&self) -> BTreeMap<[String; 6], Seen> {
+        let read = |(packed, seen): (&Vec<u8>, &Seen)| {
+            let mut rest = packed.as_slice();
+            let texts =
+                std::array::from_fn(|_| pull_text(&mut rest).unwrap_or_default().to_owned());
+            (texts, *seen)
+        };
+        self.words.iter().map(read).collect()
     }
 
-    pub(crate) fn see(&mut self, word: [String; 6], by: Seen) {
-        let seen = self.words.entry(word).or_insert(Seen { count: 0, ..by });
-        seen.count = seen.count.saturating_add(by.count);
-        seen.first = seen.first.min(by.first);
-        seen.last = seen.last.max(by.last);
-    }
-
-    pub(crate) fn pack(&self) -> Vec<u8> {
-        let mut packed = Vec::with_capacity(64 * (1 + self.lines.len() + self.words.len()));
-        packed.push(VERSION);
-        push(&mut packed, self.lines.len() as i64);
-        for ((hour, series), numbers) in &self.lines {
-            push(&mut packed, hour / HOUR);
-            push(&mut packed, *series);
-            let mask =
-                (0..).zip(numbers).fold(
-                    0_u64,
-                    |mask, (bit, number)| {
-                        if *number == 0 { mask } else { mask | 1 << bit }
-                    },
-                );
-            packed.extend(mask.to_le_bytes());
-            numbers.iter().filter(|number| **number != 0).for_each(|number| {
-                push(&mut packed, *number);
-            });
-        }
-        for (word, seen) in &self.words {
-            for text in word {
-                push(&mut packed, text.len() as i64);
-                packed.extend(text.as_bytes());
-            }
-            [seen.count, seen.first, seen.last].into_iter().for_each(|it| push(&mut packed, it));
-        }
-        packed
-    }
-
-    /// Adds a packed delta; none if it is damaged, or of a later version. Then nothing is added.
+    /// Adds a packed delta; none if it is damaged, or of a later version, and then all is to be thrown away.
     pub(crate) fn unpack(&mut self, packed: &[u8]) -> Option<()> {
-        let mut read = Self::default();
         let (version, mut rest) = packed.split_first()?;
         if *version != VERSION {
             return None;
@@ -94,26 +73,28 @@ impl Delta {
         for _ in 0..pull(&mut rest)? {
             let hour = pull(&mut rest)?.checked_mul(HOUR)?;
             let series = pull(&mut rest)?;
-            read.add(hour, series, &pull_numbers(&mut rest)?);
+            self.pull_line(hour, series, &mut rest)?;
         }
         while !rest.is_empty() {
-            let mut word: [String; 6] = Default::default();
-            for text in &mut word {
-                let length = usize::try_from(pull(&mut rest)?).ok()?;
-                let (bytes, after) = rest.split_at_checked(length)?;
-                *text = String::from_utf8(bytes.to_vec()).ok()?;
-                rest = after;
+            let word = rest;
+            for _ in 0..6 {
+                pull_text(&mut rest)?;
             }
+            let word = word.get(..word.len() - rest.len())?;
             let [count, first, last] = [pull(&mut rest)?, pull(&mut rest)?, pull(&mut rest)?];
-            read.see(word, Seen { count, first, last });
+            let by = Seen { count, first, last };
+            if let Some(seen) = self.words.get_mut(word) {
+                seen.add(by);
+            } else {
+                self.words.insert(word.to_vec(), by);
+            }
         }
-        self.merge(read);
         Some(())
     }
 
-    /// Adds the lines of a chunk, which the sums were kept as before; none if they are damaged.
+    /// Adds the lines of a chunk, which the sums were kept as before; none if they are damaged, and then all is
+    /// to be thrown away.
     pub(crate) fn unpack_chunk(&mut self, hour: i64, chunk: i64, packed: &[u8]) -> Option<()> {
-        let mut read = Self::default();
         let (version, mut rest) = packed.split_first()?;
         if *version != CHUNK_VERSION {
             return None;
@@ -121,32 +102,59 @@ impl Delta {
         while let Some((at, after)) = rest.split_first() {
             rest = after;
             let series = chunk.checked_mul(CHUNK)?.checked_add(i64::from(*at))?;
-            read.add(hour, series, &pull_numbers(&mut rest)?);
+            self.pull_line(hour, series, &mut rest)?;
         }
-        self.merge(read);
         Some(())
     }
 
-    fn merge(&mut self, other: Self) {
-        for ((hour, series), numbers) in other.lines {
-            self.add(hour, series, &numbers);
+    /// Adds the numbers of a line.
+    fn pull_line(&mut self, hour: i64, series: i64, rest: &mut &[u8]) -> Option<()> {
+        let (mask, after) = rest.split_first_chunk()?;
+        *rest = after;
+        let mut mask = u64::from_le_bytes(*mask);
+        let line = self.lines.entry((hour, series)).or_insert([0; MEASURES]);
+        while mask != 0 {
+            let number = line.get_mut(mask.trailing_zeros() as usize)?;
+            *number = number.saturating_add(pull(rest)?);
+            mask &= mask - 1;
         }
-        for (word, seen) in other.words {
-            self.see(word, seen);
-        }
+        Some(())
     }
 }
 
-fn pull_numbers(rest: &mut &[u8]) -> Option<Numbers> {
-    let (mask, after) = rest.split_first_chunk()?;
-    *rest = after;
-    let mut mask = u64::from_le_bytes(*mask);
-    let mut numbers = [0; MEASURES];
-    while mask != 0 {
-        *numbers.get_mut(mask.trailing_zeros() as usize)? = pull(rest)?;
-        mask &= mask - 1;
+/// Packs lines of different hours or series, and different words.
+pub(crate) fn pack(lines: &[((i64, i64), &Numbers)], words: &[(&Word<'_>, Seen)]) -> Vec<u8> {
+    let mut packed = Vec::with_capacity(64 * (1 + lines.len() + words.len()));
+    packed.push(VERSION);
+    push(&mut packed, lines.len() as i64);
+    for ((hour, series), numbers) in lines {
+        push(&mut packed, hour / HOUR);
+        push(&mut packed, *series);
+        let mask = (0..)
+            .zip(*numbers)
+            .fold(0_u64, |mask, (bit, number)| if *number == 0 { mask } else { mask | 1 << bit });
+        packed.extend(mask.to_le_bytes());
+        numbers.iter().filter(|number| **number != 0).for_each(|number| {
+            push(&mut packed, *number);
+        });
     }
-    Some(numbers)
+    for (word, seen) in words {
+        word.iter().for_each(|text| push_text(&mut packed, text));
+        [seen.count, seen.first, seen.last].into_iter().for_each(|it| push(&mut packed, it));
+    }
+    packed
+}
+
+fn push_text(packed: &mut Vec<u8>, text: &str) {
+    push(packed, text.len() as i64);
+    packed.extend(text.as_bytes());
+}
+
+fn pull_text<'a>(rest: &mut &'a [u8]) -> Option<&'a str> {
+    let length = usize::try_from(pull(rest)?).ok()?;
+    let (text, after) = rest.split_at_checked(length)?;
+    *rest = after;
+    std::str::from_utf8(text).ok()
 }
 
 fn push(packed: &mut Vec<u8>, number: i64) {
@@ -177,39 +185,65 @@ mod tests {
 
     fn odd() -> Delta {
         let mut delta = Delta::default();
-        for (series, number) in [(31, i64::MAX), (0, i64::MIN + 1), (7, -1), (7, 301)] {
+        for (series, number) in [(31, i64::MAX), (0, i64::MIN + 1), (7, 300)] {
             let mut numbers = [0; MEASURES];
             numbers[(series % 9) as usize] = number;
             numbers[MEASURES - 1] = number / 2;
-            delta.add(481_000 * HOUR, series, &numbers);
+            delta.lines.insert((481_000 * HOUR, series), numbers);
         }
         let word = ["openai", "", "ä", "f", "stop", "complete"].map(str::to_owned);
-        delta.see(word.clone(), Seen { count: 3, first: 20, last: 30 });
-        delta.see(word, Seen { count: -1, first: 10, last: 25 });
+        delta.see(&word, Seen { count: 3, first: 20, last: 30 });
+        delta.see(&word, Seen { count: -1, first: 10, last: 25 });
         delta
+    }
+
+    fn packed(delta: &Delta) -> Vec<u8> {
+        let lines: Vec<_> = delta.lines.iter().map(|(place, numbers)| (*place, numbers)).collect();
+        let words: Vec<(Word<'_>, Seen)> = delta
+            .words()
+            .into_iter()
+            .map(|(word, seen)| (word.map(std::borrow::Cow::Owned), seen))
+            .collect();
+        let words: Vec<_> = words.iter().map(|(word, seen)| (word, *seen)).collect();
+        pack(&lines, &words)
+    }
+
+    impl Delta {
+        /// Adds a word.
+        fn see(&mut self, word: &[String; 6], by: Seen) {
+            let mut packed = Vec::new();
+            word.iter().for_each(|text| push_text(&mut packed, text));
+            self.words.entry(packed).or_insert(Seen { count: 0, ..by }).add(by);
+        }
     }
 
     #[test]
     fn a_delta_is_read_as_it_was_packed() {
         let delta = odd();
         let mut read = Delta::default();
-        read.unpack(&delta.pack()).unwrap();
+        read.unpack(&packed(&delta)).unwrap();
         assert_eq!(read, delta);
-        assert_eq!(read.lines[&(481_000 * HOUR, 7)][7], 300);
-        let seen = read.words.values().next().unwrap();
-        assert_eq!(*seen, Seen { count: 2, first: 10, last: 30 });
-        read.unpack(&Delta::default().pack()).unwrap();
+        let (word, seen) = read.words().pop_first().unwrap();
+        assert_eq!(word, ["openai", "", "ä", "f", "stop", "complete"]);
+        assert_eq!(seen, Seen { count: 2, first: 10, last: 30 });
+        read.unpack(&packed(&Delta::default())).unwrap();
         assert_eq!(read, delta);
+        read.unpack(&packed(&delta)).unwrap();
+        assert_eq!(read.lines[&(481_000 * HOUR, 7)][7], 600);
+        assert_eq!(read.lines[&(481_000 * HOUR, 31)][31 % 9], i64::MAX);
+        let (_, seen) = read.words().pop_first().unwrap();
+        assert_eq!(seen, Seen { count: 4, first: 10, last: 30 });
     }
 
     #[test]
     fn damage_is_noticed_and_never_panics() {
-        let packed = odd().pack();
+        let packed = packed(&odd());
         for end in 0..packed.len() {
             let mut read = Delta::default();
             let whole = read.unpack(&packed[..end]).is_some();
             // Behind the last line it is whole, but for its words.
-            assert!(!whole || (read.lines == odd().lines && read.words.is_empty()), "cut at {end}");
+            let without_words = read.lines == odd().lines && read.words.is_empty();
+            assert!(!whole || without_words, "cut at {end}");
         }
         for at in 0..packed.len() {
             let mut packed = packed.clone();
@@ -219,6 +253,8 @@ mod tests {
         }
         assert_eq!(Delta::default().unpack(&[]), None);
         assert_eq!(Delta::default().unpack(&[1]), None);
+        let not_text = [2, 0, 2, 0xff, 0, 0, 0, 0, 0, 2, 2, 2];
+        assert_eq!(Delta::default().unpack(&not_text), None);
     }
 
     #[test]

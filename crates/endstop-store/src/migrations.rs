@@ -14,7 +14,7 @@ pub(crate) struct Migration {
     pub(crate) sql: &'static str,
 }
 
-pub(crate) static SQLITE: [Migration; 4] = [
+pub(crate) static SQLITE: [Migration; 5] = [
     Migration {
         name: "0001_requests",
         sql: include_str!("../migrations/sqlite/0001_requests.sql"),
@@ -25,9 +25,10 @@ pub(crate) static SQLITE: [Migration; 4] = [
         sql: include_str!("../migrations/sqlite/0003_client_status.sql"),
     },
     Migration { name: "0004_sums", sql: include_str!("../migrations/sqlite/0004_sums.sql") },
+    Migration { name: "0005_words", sql: include_str!("../migrations/sqlite/0005_words.sql") },
 ];
 
-pub(crate) static POSTGRES: [Migration; 4] = [
+pub(crate) static POSTGRES: [Migration; 5] = [
     Migration {
         name: "0001_requests",
         sql: include_str!("../migrations/postgres/0001_requests.sql"),
@@ -38,6 +39,7 @@ pub(crate) static POSTGRES: [Migration; 4] = [
         sql: include_str!("../migrations/postgres/0003_client_status.sql"),
     },
     Migration { name: "0004_sums", sql: include_str!("../migrations/postgres/0004_sums.sql") },
+    Migration { name: "0005_words", sql: include_str!("../migrations/postgres/0005_words.sql") },
 ];
 
 /// Table in which Postgres notes the steps that it has taken; not for `anon` to see, which the steps explain.

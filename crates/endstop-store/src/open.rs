@@ -35,7 +35,8 @@ static KINDS: [(&str, Open); 3] =
 ///
 /// ```
 /// let mut store = endstop_store::open("sqlite::memory:")?;
-/// assert_eq!(store.migrate()?.len(), 4);
+/// assert!(!store.migrate()?.is_empty());
+/// assert!(store.migrate()?.is_empty());
 /// # Ok::<(), endstop_store::Error>(())
 /// ```
 ///

@@ -16,6 +16,7 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join;
 use tokio::runtime::Runtime;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config};
@@ -26,7 +27,7 @@ use crate::error::Error;
 use crate::load::{Item, items};
 use crate::migrations::{self, POSTGRES_NOTES};
 use crate::open::{Options, refuse, shown};
-use crate::query::{Period, Query, Report, Wanted, WordSeen};
+use crate::query::{Filter, Period, Query, Report, Wanted, WordSeen};
 use crate::series::{Found, Known};
 use crate::sink::{Entry, Loaded, Sink, Store, Stored};
 use crate::sql::DELETED;
@@ -140,6 +141,8 @@ struct Begin {
     /// Follows `COMMIT` or `ROLLBACK`.
     end: &'static str,
     timeout: Duration,
+    /// The first thing that is done within it changes nothing, and is sent without waiting for the answer.
+    at_once: bool,
 }
 
 impl Postgres {
@@ -169,14 +172,15 @@ impl Postgres {
         let timeout = self.options.timeout;
         let ms = timeout.as_millis();
         let sql = format!("BEGIN{kind}; SET LOCAL statement_timeout = {ms}");
-        Begin { sql, end: "", timeout: timeout + GRACE }
+        Begin { sql, end: "", timeout: timeout + GRACE, at_once: false }
     }
 
-    /// Begins a transaction that uses statements with names. Behind a pooler the server's connection is
+    /// Begins a transaction that first prepares a statement with a name. Behind a pooler the server's connection is
     /// another one each time, and a statement that stayed on one would be in the way of the next.
     fn begin_with_names(&self) -> Begin {
         let Begin { sql, timeout, .. } = self.begin("");
-        Begin { sql: format!("{sql}; DEALLOCATE ALL"), end: "; DEALLOCATE ALL", timeout }
+        let sql = format!("{sql}; DEALLOCATE ALL");
+        Begin { sql, end: "; DEALLOCATE ALL", timeout, at_once: true }
     }
 
     fn refused(&self, why: impl Into<String>) -> Error {
@@ -211,8 +215,13 @@ impl Postgres {
             Some(_) | None => (self.connect()?, None),
         };
         let whole = async {
-            client.batch_execute(&begin.sql).await?;
-            let done = work(&client).await;
+            let begun = async { client.batch_execute(&begin.sql).await.map_err(Failure::from) };
+            let done = if begin.at_once {
+                try_join(begun, work(&client)).await.map(|((), done)| done)
+            } else {
+                begun.await?;
+                work(&client).await
+            };
             let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
             let ended = client.batch_execute(&format!("{end}{}", begin.end)).await;
             let done = done?;
@@ -407,7 +416,8 @@ impl Sink for Postgres {
         // An index on a large table takes its time, but nobody waits long behind a lock.
         let sql =
             "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '60s'".to_owned();
-        let begin = Begin { sql, end: "", timeout: Duration::from_secs(6 * 3600) };
+        let timeout = Duration::from_secs(6 * 3600);
+        let begin = Begin { sql, end: "", timeout, at_once: false };
         self.read_only(async |client: &Client| {
             Shape::check(client).await?.map_err(Failure::Refused)
         })?;
@@ -497,8 +507,13 @@ impl Store for Postgres {
         ask::turn(self, turn_id)
     }
 
-    fn words(&mut self, period: Period, limit: usize) -> Result<Vec<WordSeen>, Error> {
-        ask::words(self, period, limit)
+    fn words(
+        &mut self,
+        filter: &Filter,
+        period: Period,
+        limit: usize,
+    ) -> Result<Vec<WordSeen>, Error> {
+        ask::words(self, filter, period, limit)
     }
 
     fn judged_otherwise(

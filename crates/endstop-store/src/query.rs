@@ -328,7 +328,7 @@ impl Default for Wanted {
     }
 }
 
-/// A word of a provider's, as it was seen.
+/// A word of a provider's that was seen in a period.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WordSeen {
     /// Provider.
@@ -343,10 +343,12 @@ pub struct WordSeen {
     pub word: String,
     /// Endstop's reason.
     pub reason: String,
-    /// Time of the first, in milliseconds since 1970.
-    pub first_seen: u64,
-    /// Time of the last.
-    pub last_seen: u64,
-    /// Number of times.
+    /// Number of times in the period, by the filter.
     pub count: u64,
+    /// Time of the first of all, in milliseconds since 1970, whatever the period and the filter.
+    pub first_seen: u64,
+    /// Time of the last of all, likewise.
+    pub last_seen: u64,
+    /// Whether it was first seen in the period, and the record has words from before the period.
+    pub is_new: bool,
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use crate::columns::{Row, SHORT, clean};
 
 /// The columns of a series, in their order. Names are those of the columns of a row.
-pub(crate) const PARTS: [&str; 11] = [
+pub(crate) const PARTS: [&str; 13] = [
     "team_id",
     "key_id",
     "provider",
@@ -18,7 +18,21 @@ pub(crate) const PARTS: [&str; 11] = [
     "action",
     "status",
     "streamed",
+    "native_field",
+    "native_finish_reason",
 ];
+/// The columns of a word, in the order of [`crate::delta::Word`].
+pub(crate) const WORD: [Option<&str>; 6] = [
+    Some("provider"),
+    Some("model"),
+    Some("dialect"),
+    Some("native_field"),
+    Some("native_finish_reason"),
+    Some("reason"),
+];
+/// The most of a field's name that series are told apart by, in bytes: all parts are in one index, whose entries
+/// have a limit.
+const FIELD: usize = 64;
 /// The most series that are kept in mind.
 const MOST_KNOWN: usize = 100_000;
 
@@ -41,15 +55,25 @@ pub(crate) fn values<'a>(row: &Row<'a>) -> [Option<Cow<'a, str>>; PARTS.len()] {
         borrowed(Some(&record.action)),
         record.status.map(|status| Cow::Owned(status.to_string())),
         borrowed(Some(if record.streamed { "true" } else { "false" })),
+        borrowed(record.native_field.as_deref().map(short_field)),
+        borrowed(record.native_finish_reason.as_deref()),
     ]
+}
+
+/// Returns a field's name as series have it.
+pub(crate) fn short_field(field: &str) -> &str {
+    field.get(..field.floor_char_boundary(FIELD)).unwrap_or(field)
 }
 
 /// The numbers of series that are known to be in the store, so that they are not asked for again.
 #[derive(Debug, Default)]
-pub(crate) struct Known(HashMap<Parts<'static>, i64>);
+pub(crate) struct Known(Found);
 
 /// The numbers of series that a transaction found or made.
-pub(crate) type Found = HashMap<Parts<'static>, i64>;
+pub(crate) type Found = Numbered<'static>;
+
+/// Series with their numbers.
+pub(crate) type Numbered<'a> = HashMap<Parts<'a>, i64, foldhash::fast::RandomState>;
 
 impl Known {
     /// Returns the number of a series.
@@ -67,7 +91,7 @@ impl Known {
 }
 
 /// Returns the number of a series.
-pub(crate) fn get<'a>(known: &'a HashMap<Parts<'a>, i64>, parts: &Parts<'a>) -> Option<i64> {
+pub(crate) fn get<'a>(known: &'a Numbered<'a>, parts: &Parts<'a>) -> Option<i64> {
     known.get(parts).copied()
 }
 

@@ -4,7 +4,7 @@ use endstop::Record;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
-use crate::query::{Period, Query, Report, Wanted, WordSeen};
+use crate::query::{Filter, Period, Query, Report, Wanted, WordSeen};
 
 /// Something that was noted about a response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -120,11 +120,17 @@ pub trait Store: Sink {
     /// The store cannot be reached or refuses.
     fn turn(&mut self, turn_id: &str) -> Result<Vec<Stored>, Error>;
 
-    /// The providers' own words that were seen in a period, the newest first.
+    /// The providers' own words of the responses of a period, counted like a report; those that were first seen
+    /// last come first.
     ///
     /// # Errors
-    /// The store cannot be reached or refuses.
-    fn words(&mut self, period: Period, limit: usize) -> Result<Vec<WordSeen>, Error>;
+    /// The store cannot be reached or refuses, or this cannot be asked.
+    fn words(
+        &mut self,
+        filter: &Filter,
+        period: Period,
+        limit: usize,
+    ) -> Result<Vec<WordSeen>, Error>;
 
     /// Own rows that older rules judged, after this id, in the order of ids, for judging them again.
     ///

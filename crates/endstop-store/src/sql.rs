@@ -13,6 +13,8 @@ const MOST_STARS: usize = 4;
 
 /// The name of the state that says before which time rows were deleted.
 pub(crate) const DELETED: &str = "deleted_before";
+/// The name of the state that says before which time sums were kept without words.
+const WORDS_SINCE: &str = "words_since";
 /// The columns that sums are made of beside those of a series.
 const SUMMED: [&str; 8] = [
     "created_at",
@@ -228,8 +230,7 @@ fn parts(filter: &Filter) -> [(&'static str, Option<&str>); 7] {
 
 /// The time before which rows may have been deleted.
 pub(crate) fn deleted(flavor: &Flavor) -> Sql<'_> {
-    let text = format!("SELECT value FROM {}endstop_state WHERE name = '{DELETED}'", flavor.schema);
-    Sql::new(flavor, &text)
+    state(flavor, DELETED)
 }
 
 /// The series that fit: their numbers, then their parts.
@@ -384,8 +385,8 @@ pub(crate) fn judged_otherwise<'f>(
     sql
 }
 
-/// The words of a period, those first seen last before the others: their parts, how often, first and last.
-pub(crate) fn words(flavor: &Flavor, period: Period, most: usize) -> Sql<'_> {
+/// The words that may have been seen in a period: their parts, how often, first and last.
+pub(crate) fn words(flavor: &Flavor, period: Period) -> Sql<'_> {
     let columns = "provider, model, dialect, field, word, reason, seen, first_seen, last_seen";
     let schema = flavor.schema;
     let text = format!("SELECT {columns} FROM {schema}endstop_words WHERE seen > 0");
@@ -396,8 +397,23 @@ pub(crate) fn words(flavor: &Flavor, period: Period, most: usize) -> Sql<'_> {
         let place = sql.bind(Value::Int(crate::columns::time(at)));
         sql.push(&format!(" AND {name} {operator} {place}"));
     }
-    sql.push(&format!(" ORDER BY first_seen DESC LIMIT {most}"));
     sql
+}
+
+/// The first time that a word was seen.
+pub(crate) fn oldest_word(flavor: &Flavor) -> Sql<'_> {
+    let schema = flavor.schema;
+    Sql::new(flavor, &format!("SELECT min(first_seen) FROM {schema}endstop_words WHERE seen > 0"))
+}
+
+/// The time before which sums have no words.
+pub(crate) fn words_since(flavor: &Flavor) -> Sql<'_> {
+    state(flavor, WORDS_SINCE)
+}
+
+fn state<'f>(flavor: &'f Flavor, name: &str) -> Sql<'f> {
+    let text = format!("SELECT value FROM {}endstop_state WHERE name = '{name}'", flavor.schema);
+    Sql::new(flavor, &text)
 }
 
 #[cfg(test)]

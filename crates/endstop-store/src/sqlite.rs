@@ -22,7 +22,7 @@ use crate::error::Error;
 use crate::load::items;
 use crate::migrations;
 use crate::open::{Options, refuse};
-use crate::query::{Period, Query, Report, Wanted, WordSeen};
+use crate::query::{Filter, Period, Query, Report, Wanted, WordSeen};
 use crate::series::Known;
 use crate::sink::{Entry, Loaded, Sink, Store, Stored};
 use crate::sql::{DELETED, Flavor, Sql, Value, glob_pattern};
@@ -324,8 +324,13 @@ impl Store for Sqlite {
         ask::turn(self, turn_id)
     }
 
-    fn words(&mut self, period: Period, limit: usize) -> Result<Vec<WordSeen>, Error> {
-        ask::words(self, period, limit)
+    fn words(
+        &mut self,
+        filter: &Filter,
+        period: Period,
+        limit: usize,
+    ) -> Result<Vec<WordSeen>, Error> {
+        ask::words(self, filter, period, limit)
     }
 
     fn judged_otherwise(

@@ -129,7 +129,12 @@ CREATE TABLE IF NOT EXISTS public.endstop_deltas (
 );
 
 -- The sums for people and for tools that speak SQL. They are up to a second old.
-CREATE OR REPLACE VIEW public.endstop_hours AS
+DO $do$
+BEGIN
+    -- A later step adds columns to it.
+    IF to_regclass('public.endstop_hours') IS NULL THEN
+        EXECUTE $view$
+CREATE VIEW public.endstop_hours AS
 SELECT
     to_timestamp(h.hour / 1000.0) AS hour,
     CASE WHEN s.team_id = '' THEN NULL WHEN substr(s.team_id, 1, 1) = '"' THEN substr(s.team_id, 2) ELSE s.team_id END AS team_id,
@@ -158,7 +163,11 @@ SELECT
     h.total_under_3500ms, h.total_under_5000ms, h.total_under_7500ms, h.total_under_10000ms,
     h.total_under_20000ms, h.total_under_35000ms, h.total_under_60000ms, h.total_under_120000ms,
     h.total_under_300000ms, h.total_over
-FROM public.endstop_sums AS h JOIN public.endstop_series AS s ON s.id = h.series;
+FROM public.endstop_sums AS h JOIN public.endstop_series AS s ON s.id = h.series
+        $view$;
+    END IF;
+END
+$do$;
 
 -- The providers' own words, with the model. Those seen until now have none.
 ALTER TABLE public.endstop_words ADD COLUMN IF NOT EXISTS model text NOT NULL DEFAULT '';

@@ -69,7 +69,7 @@ impl<'a> Work<'a> {
             return Err(Error::Query("the copy needs another name than the file".to_owned()));
         }
         let [part, note] = ["part", "position"].map(|end| beside(&to, end));
-        let mut work = Self {
+        Ok(Self {
             backfill,
             path,
             to,
@@ -80,15 +80,15 @@ impl<'a> Work<'a> {
             start: (0, 0),
             out: None,
             done: Done::default(),
-        };
-        if !backfill.dry_run {
-            work.go_on()?;
-        }
-        Ok(work)
+        })
     }
 
-    /// Goes on where an earlier run stopped, if the source is as long as it was then.
+    /// Makes the copy, once the source is known to be right. Goes on where an earlier run stopped, if the source
+    /// is as long as it was then.
     fn go_on(&mut self) -> Result<(), Error> {
+        if self.backfill.dry_run {
+            return Ok(());
+        }
         let noted = fs::read_to_string(&self.note).unwrap_or_default();
         let noted: Option<(u64, u64, u64)> = serde_json::from_str(&noted).ok();
         let written = fs::metadata(&self.part).map_or(0, |part| part.len());
@@ -142,6 +142,7 @@ impl<'a> Work<'a> {
     }
 
     fn json_lines(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), Error> {
+        self.go_on()?;
         let failed = |source| io("read", self.path, source);
         let mut from = BufReader::new(self.from.try_clone().map_err(failed)?);
         let mut read = self.start.0;
@@ -201,6 +202,7 @@ impl<'a> Work<'a> {
         let mut head = ByteRecord::new();
         from.read_byte_record(&mut head).map_err(failed)?;
         let at = Places::find(self.backfill, &head)?;
+        self.go_on()?;
         if self.start.0 == 0 {
             if at.added {
                 head.push_field(self.backfill.columns.finish_reason.as_bytes());

@@ -1,7 +1,7 @@
 //! New rows by `COPY`, in its binary form: the fastest way into a table.
 
 use std::io::Cursor;
-use std::pin::pin;
+use std::pin::Pin;
 
 use futures_util::SinkExt;
 use tokio_postgres::{Client, CopyInSink};
@@ -15,41 +15,52 @@ const HEAD: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// Milliseconds from 1970 to 2000, which Postgres counts from.
 const EPOCH_MS: i64 = 946_684_800_000;
 
-/// Copies rows by a statement that names the columns in their order.
-pub(super) async fn copy(
+/// Rows that are sent first. The server takes them in while the others are encoded.
+const FIRST: usize = 100;
+
+/// Rows on their way.
+pub(super) type Rows = Pin<Box<CopyInSink<Cursor<Vec<u8>>>>>;
+
+/// Sends rows by a statement that names the columns in their order. The server takes them in until they are
+/// finished.
+pub(super) async fn send(
     client: &Client,
     statement: &str,
     items: &[Item<'_>],
-) -> Result<(), Failure> {
-    let rows = Cursor::new(encode(items));
-    let mut sink: std::pin::Pin<&mut CopyInSink<Cursor<Vec<u8>>>> =
-        pin!(client.copy_in(statement).await?);
-    sink.send(rows).await?;
-    sink.finish().await?;
-    Ok(())
+) -> Result<Rows, Failure> {
+    let mut sink = Box::pin(client.copy_in(statement).await?);
+    let (first, others) = items.split_at(FIRST.min(items.len()));
+    let mut rows = HEAD.to_vec();
+    encode(&mut rows, first);
+    sink.send(Cursor::new(rows)).await?;
+    // The connection writes them.
+    tokio::task::yield_now().await;
+    let mut rows = Vec::new();
+    encode(&mut rows, others);
+    rows.extend((-1_i16).to_be_bytes());
+    sink.send(Cursor::new(rows)).await?;
+    tokio::task::yield_now().await;
+    Ok(sink)
 }
 
-fn encode(items: &[Item<'_>]) -> Vec<u8> {
-    let mut rows = Vec::with_capacity(512 * (1 + items.len()));
-    rows.extend(HEAD);
+fn encode(rows: &mut Vec<u8>, items: &[Item<'_>]) {
+    rows.reserve(512 * (1 + items.len()));
     for item in items {
         rows.extend((COLUMNS.len() as i16).to_be_bytes());
         for column in &COLUMNS {
             match (column.kind, (column.get)(&item.row)) {
-                (Kind::Key, _) => field(&mut rows, item.key.as_bytes()),
+                (Kind::Key, _) => field(rows, item.key.as_bytes()),
                 (_, Cell::Null) => rows.extend((-1_i32).to_be_bytes()),
                 (Kind::Time, Cell::Int(ms)) => {
-                    field(&mut rows, &((ms - EPOCH_MS) * 1000).to_be_bytes());
+                    field(rows, &((ms - EPOCH_MS) * 1000).to_be_bytes());
                 }
-                (_, Cell::Int(number)) => field(&mut rows, &number.to_be_bytes()),
-                (_, Cell::Flag(flag)) => field(&mut rows, &[u8::from(flag)]),
-                (_, Cell::Text(text)) => field(&mut rows, text.as_bytes()),
-                (_, Cell::Bytes(bytes)) => field(&mut rows, &bytes),
+                (_, Cell::Int(number)) => field(rows, &number.to_be_bytes()),
+                (_, Cell::Flag(flag)) => field(rows, &[u8::from(flag)]),
+                (_, Cell::Text(text)) => field(rows, text.as_bytes()),
+                (_, Cell::Bytes(bytes)) => field(rows, &bytes),
             }
         }
     }
-    rows.extend((-1_i16).to_be_bytes());
-    rows
 }
 
 fn field(rows: &mut Vec<u8>, bytes: &[u8]) {

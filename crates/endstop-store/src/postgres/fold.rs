@@ -66,14 +66,15 @@ async fn add(client: &Client, delta: &Delta) -> Result<(), Failure> {
         );
         client.execute_typed(&sums, &parameters(&arrays)).await?;
     }
-    if !delta.words.is_empty() {
+    let words = delta.words();
+    if !words.is_empty() {
         let text = |part: usize| {
-            delta.words.keys().map(|word| word.get(part).map(|text| text.as_str().into())).collect()
+            words.keys().map(|word| word.get(part).map(|text| text.as_str().into())).collect()
         };
         let mut arrays: Vec<Array<'_>> = (0..6).map(|part| Array::Texts(text(part))).collect();
-        arrays.push(Array::Ints(delta.words.values().map(|seen| Some(seen.count)).collect()));
-        arrays.push(Array::Ints(delta.words.values().map(|seen| Some(seen.first)).collect()));
-        arrays.push(Array::Ints(delta.words.values().map(|seen| Some(seen.last)).collect()));
+        arrays.push(Array::Ints(words.values().map(|seen| Some(seen.count)).collect()));
+        arrays.push(Array::Ints(words.values().map(|seen| Some(seen.first)).collect()));
+        arrays.push(Array::Ints(words.values().map(|seen| Some(seen.last)).collect()));
         client.execute_typed(WORDS, &parameters(&arrays)).await?;
     }
     Ok(())

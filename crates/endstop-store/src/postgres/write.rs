@@ -86,25 +86,32 @@ pub(super) struct Done {
 }
 
 /// Adds rows of which none is there: one that is there fails them all. `COPY` takes half of the time that an
-/// insert takes which looks whether a row is there. The delta is sent behind the rows, without waiting for
-/// an answer.
+/// insert takes which looks whether a row is there. The sums are made while the server takes the rows in, and
+/// the delta is sent behind them, without waiting for an answer.
 pub(super) async fn add(
     client: &Client,
     table: &Table,
     known: &Known,
     items: &[Item<'_>],
 ) -> Result<((), Found), Failure> {
+    let mut rows = copy::send(client, &table.copy, items).await?;
     let mut changes = Gathering::default();
     items.iter().for_each(|item| changes.add(&item.row));
     let changes = changes.changes();
-    let found = find_series(client, known, &changes).await?;
-    let copy = copy::copy(client, &table.copy, items);
+    if !changes.unknown(known).is_empty() {
+        rows.as_mut().finish().await?;
+        let found = find_series(client, known, &changes).await?;
+        note(client, known, &found, &changes).await?;
+        return Ok(((), found));
+    }
+    let found = Found::default();
+    let finish = async { rows.as_mut().finish().await.map_err(Failure::from) };
     let note = async {
-        // The rows are on their way first.
+        // The end of the rows is on its way first.
         tokio::task::yield_now().await;
         note(client, known, &found, &changes).await
     };
-    try_join(copy, note).await?;
+    try_join(finish, note).await?;
     Ok(((), found))
 }
 
@@ -238,7 +245,7 @@ pub(super) async fn note(
 ) -> Result<(), Failure> {
     if let Some(delta) = changes.delta(known, found) {
         let insert = "INSERT INTO public.endstop_deltas (packed) VALUES ($1)";
-        client.execute_typed(insert, &[(&delta.pack(), Type::BYTEA)]).await?;
+        client.execute_typed(insert, &[(&delta, Type::BYTEA)]).await?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{cells, flavor};
 use crate::changes::{Changes, Gathering};
-use crate::columns::{COLUMNS, Kind, Row, stored};
+use crate::columns::{COLUMNS, Kind, Row, same, stored};
 use crate::delta::{DAMAGED, Delta};
 use crate::load::{Item, amended, rejudged};
 use crate::series::{Found, Known, PARTS};
@@ -17,10 +17,17 @@ use crate::sums::NAMES;
 
 /// The most deltas, or old chunks, that are folded at once.
 const FOLD: usize = 500;
+/// Rows of one insert. SQLite opens the table and its indexes once for all of them.
+const ROWS: usize = 10;
 
 /// Statements, made once.
 pub(crate) struct Text {
+    /// One row that may be there.
     insert: String,
+    /// [`ROWS`] rows that may be there.
+    insert_many: String,
+    /// The newest ids, by the order in which they were written.
+    newest: &'static str,
     select: String,
     update: String,
     series: String,
@@ -43,12 +50,17 @@ impl Text {
         let is: Vec<String> = PARTS.iter().map(|name| format!("{name} = ?")).collect();
         let added: Vec<String> =
             NAMES.iter().map(|name| format!("{name} = {name} + excluded.{name}")).collect();
+        let row = format!("({})", vec!["?"; names.len()].join(", "));
+        // `ON CONFLICT DO NOTHING` would do the same, but could fail in the midst of many rows, for which SQLite
+        // would keep a journal.
+        let insert = |rows: usize| {
+            let (columns, rows) = (names.join(", "), vec![row.as_str(); rows].join(", "));
+            format!("INSERT OR IGNORE INTO gateway_requests ({columns}) VALUES {rows}")
+        };
         Self {
-            insert: format!(
-                "INSERT INTO gateway_requests ({}) VALUES ({}) ON CONFLICT DO NOTHING",
-                names.join(", "),
-                places.join(", ")
-            ),
+            insert: insert(1),
+            insert_many: insert(ROWS),
+            newest: "SELECT id FROM gateway_requests WHERE rowid > ?",
             select: format!(
                 "SELECT {} FROM gateway_requests WHERE id = ?1 AND sequence >= 0",
                 flavor().columns()
@@ -77,21 +89,13 @@ pub(crate) fn load(
     known_series: &Known,
     items: &[Item<'_>],
 ) -> rusqlite::Result<((u64, u64), Found)> {
-    let mut new = Vec::with_capacity(items.len());
-    let mut known = Vec::new();
-    let mut insert = connection.prepare_cached(&text.insert)?;
-    for item in items {
-        let added = write_row(&mut insert, &item.key, &item.row)? == 1;
-        if added { &mut new } else { &mut known }.push(item);
-    }
+    let (new, known) = insert(connection, text, items)?;
     let mut olds = Vec::with_capacity(known.len());
     for item in known {
         olds.push((find(connection, text, &item.key)?, item));
     }
     let mut changes = Gathering::default();
-    for item in &new {
-        changes.add(&item.row);
-    }
+    new.iter().for_each(|item| changes.add(&item.row));
     let mut count = 0;
     let mut update = connection.prepare_cached(&text.update)?;
     for (old, item) in &olds {
@@ -104,6 +108,79 @@ pub(crate) fn load(
     }
     let found = note(connection, text, known_series, &changes.changes())?;
     Ok(((new.len() as u64, count), found))
+}
+
+/// Inserts the rows that are not there. Returns those, and the others.
+fn insert<'i, 'a>(
+    connection: &Connection,
+    text: &Text,
+    items: &'i [Item<'a>],
+) -> rusqlite::Result<(Vec<&'i Item<'a>>, Vec<&'i Item<'a>>)> {
+    let mut new = Vec::with_capacity(items.len());
+    let mut known = Vec::new();
+    let mut many = Insert::new(connection, &text.insert_many)?;
+    let mut one = Insert::new(connection, &text.insert)?;
+    let (groups, rest) = items.as_chunks::<ROWS>();
+    for group in groups {
+        let added = many.run(group)?;
+        if added == ROWS {
+            new.extend(group);
+            continue;
+        }
+        let added = newest(connection, text, added)?;
+        let is_new = |item: &&Item<'_>| added.contains(&item.key);
+        new.extend(group.iter().filter(is_new));
+        known.extend(group.iter().filter(|item| !is_new(item)));
+    }
+    for item in rest {
+        let added = one.run(std::slice::from_ref(item))? == 1;
+        if added { &mut new } else { &mut known }.push(item);
+    }
+    Ok((new, known))
+}
+
+/// Returns the ids of the rows that were just added, which is so many.
+fn newest(connection: &Connection, text: &Text, added: usize) -> rusqlite::Result<Vec<Uuid>> {
+    if added == 0 {
+        return Ok(Vec::new());
+    }
+    // A new row has the highest number.
+    let before = connection.last_insert_rowid() - added as i64;
+    let mut select = connection.prepare_cached(text.newest)?;
+    let ids = select.query_map([before], |row| row.get::<_, [u8; 16]>(0))?;
+    ids.map(|id| id.map(Uuid::from_bytes)).collect()
+}
+
+/// A statement that inserts rows. Values stay bound, and most are those of a row before: only others are
+/// bound again.
+struct Insert<'c, 'a> {
+    statement: CachedStatement<'c>,
+    /// The rows that are bound.
+    bound: Vec<Row<'a>>,
+}
+
+impl<'c, 'a> Insert<'c, 'a> {
+    fn new(connection: &'c Connection, sql: &str) -> rusqlite::Result<Self> {
+        Ok(Self { statement: connection.prepare_cached(sql)?, bound: Vec::new() })
+    }
+
+    /// Inserts as many rows as the statement has. Returns how many were not there.
+    fn run(&mut self, items: &[Item<'a>]) -> rusqlite::Result<usize> {
+        for (index, item) in items.iter().enumerate() {
+            let same = self.bound.get(index).map(|bound| same(bound, &item.row));
+            let same = same.unwrap_or([false; COLUMNS.len()]);
+            for ((place, column), same) in (1 + index * COLUMNS.len()..).zip(&COLUMNS).zip(same) {
+                if column.kind == Kind::Key {
+                    self.statement.raw_bind_parameter(place, item.key.as_bytes().as_slice())?;
+                } else if !same {
+                    self.statement.raw_bind_parameter(place, (column.get)(&item.row))?;
+                }
+            }
+        }
+        self.bound.clear();
+        self.bound.extend(items.iter().map(|item| item.row));
+        self.statement.raw_execute()
+    }
 }
 
 /// Writes new verdicts over rows. Returns how many were written.
@@ -173,7 +250,7 @@ fn add(connection: &Connection, text: &Text, delta: &Delta) -> rusqlite::Result<
         sums.execute(rusqlite::params_from_iter(all))?;
     }
     let mut words = connection.prepare_cached(WORD)?;
-    for (word, seen) in &delta.words {
+    for (word, seen) in &delta.words() {
         for (index, part) in (1..).zip(word) {
             words.raw_bind_parameter(index, part)?;
         }
@@ -218,7 +295,7 @@ pub(super) fn note(
     if let Some(delta) = changes.delta(known, &found) {
         connection
             .prepare_cached("INSERT INTO endstop_deltas (packed) VALUES (?)")?
-            .execute([delta.pack()])?;
+            .execute([delta])?;
     }
     Ok(found)
 }

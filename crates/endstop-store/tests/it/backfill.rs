@@ -202,7 +202,7 @@ fn rows_of_others_are_adopted(from: &str, store: &mut dyn Store) {
     let rows = store.endings(&Wanted { limit: 100, ..Wanted::default() }).unwrap();
     assert_eq!(rows.len(), 5);
     assert!(rows.iter().all(|row| row.record.id.len() == 32), "{rows:?}");
-    let words = store.words(all, 10).unwrap();
+    let words = store.words(&endstop_store::Filter::default(), all, 10).unwrap();
     assert!(words.iter().any(|word| word.word == "frobnicated" && word.reason == "unknown"));
 
     // The same again changes nothing.

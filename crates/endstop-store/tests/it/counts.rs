@@ -1,6 +1,6 @@
 //! Reports beside a plain count of the rows: random rows, periods, filters, groups and time zones.
 
-use endstop_store::{Dimension, Entry, Filter, Group, Period, Query};
+use endstop_store::{Dimension, Entry, Filter, Group, Period, Query, WordSeen};
 
 use crate::model::{Dice, HOUR, Model, ODD, T0, any, query};
 use crate::places::{self, Place};
@@ -42,6 +42,11 @@ fn against_plain_sql(place: &Place, seed: u64) {
         if round % 3 == 0 {
             store.tend().unwrap();
         }
+        if round == 8 {
+            // As if an earlier version, whose sums had no words, had been there until now.
+            let since = T0 + 31 * HOUR;
+            place.run(&format!("INSERT INTO endstop_state VALUES ('words_since', {since})"));
+        }
         for _ in 0..8 {
             let (asked, conditions) = random(&mut dice);
             let condition: Vec<String> = conditions.iter().map(Condition::sql).collect();
@@ -52,6 +57,9 @@ fn against_plain_sql(place: &Place, seed: u64) {
             assert_eq!(report.total.now.count, count(asked.period), "{asked:?}");
             let before = report.total.before.map(|sums| sums.count);
             assert_eq!(before, asked.before.map(count), "{asked:?}");
+            let words = store.words(&asked.filter, asked.period, 10_000).unwrap();
+            let Period { since, until } = asked.period;
+            assert_eq!(plain(&words), place.words(since, until, &condition), "{asked:?}");
             let fits = |record: &endstop::Record| conditions.iter().all(|it| it.fits(record));
             let mut wanted = model.groups(&asked, fits);
             if let Some(period) = asked.before {
@@ -69,6 +77,17 @@ fn against_plain_sql(place: &Place, seed: u64) {
             assert_eq!(groups, wanted, "{asked:?}");
         }
     }
+}
+
+/// The parts of words and their counts, in order.
+fn plain(words: &[WordSeen]) -> Vec<[String; 7]> {
+    let parts = |word: &WordSeen| {
+        let WordSeen { provider, model, dialect, field, word, reason, count, .. } = word.clone();
+        [provider, model, dialect, field, word, reason, count.to_string()]
+    };
+    let mut plain: Vec<[String; 7]> = words.iter().map(parts).collect();
+    plain.sort();
+    plain
 }
 
 /// The value of a column.

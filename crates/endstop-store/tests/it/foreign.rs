@@ -252,6 +252,7 @@ fn exported_files_do_the_same_alone_and_twice() {
             "20261116093001_endstop_0002_hourly.sql",
             "20261116093002_endstop_0003_client_status.sql",
             "20261116093003_endstop_0004_sums.sql",
+            "20261116093004_endstop_0005_words.sql",
         ]
     );
     let place = places::postgres();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use endstop_store::{Dimension, Entry};
 
-use crate::model::{HOUR, T0, entry, query};
+use crate::model::{ALL, HOUR, T0, entry, query};
 use crate::places;
 
 /// The steps that were there before sums became plain columns.
@@ -63,11 +63,13 @@ fn of_sqlite() {
         old.execute_batch(&sql).unwrap();
         old.execute("INSERT INTO endstop_migrations VALUES (?, '')", [name]).unwrap();
     }
-    let columns = "id, created_at, provider, reason, turn_id, attempt, sequence, rules";
+    let columns = "id, created_at, provider, reason, turn_id, attempt, sequence, rules, \
+                   native_finish_reason";
     let id = crate::model::id(1);
     old.execute(
         &format!(
-            "INSERT INTO gateway_requests ({columns}) VALUES (?, ?, 'openai', 'cut', ?, 1, 1, 1)"
+            "INSERT INTO gateway_requests ({columns}) \
+             VALUES (?, ?, 'openai', 'cut', ?, 1, 1, 1, 'stop')"
         ),
         (&id, T0 as i64, &id),
     )
@@ -85,13 +87,17 @@ fn of_sqlite() {
     drop(old);
 
     let mut store = place.open();
-    assert_eq!(store.migrate().unwrap(), ["0004_sums"]);
+    assert_eq!(store.migrate().unwrap(), ["0004_sums", "0005_words"]);
     store.load(&new_rows()).unwrap();
     check(&mut *store, 4);
     assert_eq!(store.ending(&id).unwrap().unwrap().record.reason, "cut");
     assert_eq!(store.turn(&id).unwrap().len(), 1);
-    let words = store.words(endstop_store::Period { since: 0, until: 10 }, 10).unwrap();
-    assert_eq!((words.len(), words[0].count, words[0].model.as_str()), (1, 3, ""));
+    // The old sums have no words: those of old hours are counted from the rows.
+    let words = store.words(&endstop_store::Filter::default(), ALL, 10).unwrap();
+    let mut counts: Vec<_> =
+        words.iter().map(|word| (word.model.as_str(), word.word.as_str(), word.count)).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [("", "stop", 1), ("gpt-5", "stop", 3)]);
 }
 
 #[test]
@@ -124,7 +130,7 @@ fn of_postgres() {
     place.sql(&format!("INSERT INTO endstop_hourly VALUES ({hour}, 0, '\\x{hex}')"));
 
     let mut store = place.open();
-    assert_eq!(store.migrate().unwrap(), ["0004_sums"]);
+    assert_eq!(store.migrate().unwrap(), ["0004_sums", "0005_words"]);
     store.load(&new_rows()).unwrap();
     check(&mut *store, 4);
     let seen =

@@ -88,6 +88,7 @@ pub(crate) fn any(dice: &mut Dice, number: u64) -> Entry {
         provider: dice.pick(&["openai", "anthropic", "acme"]).to_owned().into(),
         model: (dice.roll(8) > 0).then(|| dice.pick(&ODD).to_owned()),
         native_finish_reason: (dice.roll(4) > 0).then(|| dice.pick(&ODD).to_owned()),
+        native_field: (dice.roll(4) > 0).then(|| dice.pick(&["finish_reason", "status"]).into()),
         finish_reason: (dice.roll(4) > 0).then(|| dice.pick(&["stop", "length"]).into()),
         reason: reason.name().to_owned().into(),
         shown: if dice.roll(2) > 0 { vec!["at_cap".into()] } else { Vec::new() },

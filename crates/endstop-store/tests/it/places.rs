@@ -27,6 +27,16 @@ impl Place {
         open(&self.url).unwrap()
     }
 
+    /// Runs SQL from outside, whatever the store.
+    pub(crate) fn run(&self, text: &str) {
+        if self.direct.is_some() {
+            self.sql(text);
+            return;
+        }
+        let file = self.url.strip_prefix("sqlite:").unwrap();
+        rusqlite::Connection::open(file).unwrap().execute_batch(text).unwrap();
+    }
+
     /// Counts rows of a period from outside, by plain SQL.
     pub(crate) fn count(&self, since: u64, until: u64, condition: &str) -> u64 {
         if self.direct.is_some() {
@@ -45,6 +55,37 @@ impl Place {
              created_at < {until} AND {condition}"
         );
         rusqlite::Connection::open(file).unwrap().query_row(&sql, [], |row| row.get(0)).unwrap()
+    }
+
+    /// Counts the words of a period from outside, by plain SQL: their parts, then the count.
+    pub(crate) fn words(&self, since: u64, until: u64, condition: &str) -> Vec<[String; 7]> {
+        let words = |since: &str, until: &str| {
+            format!(
+                "SELECT provider, coalesce(model, ''), dialect, coalesce(native_field, ''), \
+                 native_finish_reason, reason, CAST(count(*) AS text) FROM gateway_requests \
+                 WHERE created_at >= {since} AND created_at < {until} AND {condition} \
+                 AND native_finish_reason IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6"
+            )
+        };
+        let mut found: Vec<[String; 7]> = if self.direct.is_some() {
+            let at = |ms: u64| format!("timestamptz 'epoch' + interval '1 ms' * {ms}");
+            let cells = |row: Vec<Option<String>>| {
+                let cells: Vec<String> = row.into_iter().map(Option::unwrap).collect();
+                cells.try_into().unwrap()
+            };
+            self.sql(&words(&at(since), &at(until))).into_iter().map(cells).collect()
+        } else {
+            let file = self.url.strip_prefix("sqlite:").unwrap();
+            let connection = rusqlite::Connection::open(file).unwrap();
+            let sql = words(&since.to_string(), &until.to_string());
+            let mut statement = connection.prepare(&sql).unwrap();
+            let cells =
+                |row: &rusqlite::Row<'_>| Ok(std::array::from_fn(|at| row.get(at).unwrap()));
+            let rows = statement.query_map([], cells).unwrap();
+            rows.map(Result::unwrap).collect()
+        };
+        found.sort();
+        found
     }
 
     pub(crate) fn sql(&self, text: &str) -> Vec<Vec<Option<String>>> {
@@ -135,9 +176,10 @@ impl Postgres {
         let pid = fs::read_to_string(self.directory.join("data/postmaster.pid")).unwrap();
         let pid = pid.lines().next().unwrap();
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
-        let all = children.split_whitespace().chain([pid]);
-        let sent = Command::new("kill").arg(format!("-{name}")).args(all).status();
-        assert!(sent.unwrap().success());
+        let send = |pids: &[&str]| Command::new("kill").arg(format!("-{name}")).args(pids).status();
+        // A child may have ended meanwhile.
+        let _ = send(&children.split_whitespace().collect::<Vec<_>>());
+        assert!(send(&[pid]).unwrap().success());
     }
 
     /// A new database.

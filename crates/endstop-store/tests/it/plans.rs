@@ -1,4 +1,5 @@
-//! Questions on many rows: indexes answer them, and the rows that are read are few.
+//! Questions on many rows: indexes answer them, and the rows that are read are few. The plans of SQLite are tested
+//! beside its statements, in `sqlite.rs`.
 
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,7 @@ fn ask(store: &mut dyn Store) -> Vec<(&'static str, u64)> {
     let whole = counted(Query { period, ..by }, store);
     let of_team = counted(of_team, store);
     let days = counted(days, store);
+    let words = store.words(&filter, period, 10).unwrap();
     let newest = store.endings(&Wanted { limit: 50, ..Wanted::default() }).unwrap();
     let wanted = Wanted { limit: 50, period: Some(period), ..Wanted::default() };
     let within = store.endings(&wanted).unwrap();
@@ -40,6 +42,7 @@ fn ask(store: &mut dyn Store) -> Vec<(&'static str, u64)> {
         ("report", whole),
         ("report of a team", of_team),
         ("report of days", days),
+        ("words of a team", words[0].count),
         ("newest", newest.len() as u64),
         ("within", within.len() as u64),
         ("one", u64::from(one.is_some())),
@@ -53,6 +56,7 @@ fn check(answers: &[(&str, u64)]) {
         ("report", within),
         ("report of a team", within / 40),
         ("report of days", within),
+        ("words of a team", within / 40),
         ("newest", 50),
         ("within", 50),
         ("one", 1),
@@ -68,8 +72,8 @@ const SUMS: &str = "INSERT INTO endstop_sums (hour, series, count) \
     JOIN endstop_series s ON s.team_id = h.team";
 
 const SERIES: &str = "INSERT INTO endstop_series (team_id, key_id, provider, model, upstream, dialect, \
-    reason, finish_reason, action, status, streamed) SELECT DISTINCT team, '', 'openai', '', 'openai', \
-    'openai_chat', 'complete', 'stop', 'passed', '', 'true' FROM rows_made";
+    reason, finish_reason, action, status, streamed, native_finish_reason) SELECT DISTINCT team, '', \
+    'openai', '', 'openai', 'openai_chat', 'complete', 'stop', 'passed', '', 'true', 'stop' FROM rows_made";
 
 #[test]
 #[cfg_attr(not(endstop_servers), ignore = "needs Postgres: set ENDSTOP_SERVERS=1")]
@@ -79,10 +83,11 @@ fn of_postgres() {
     place.sql(&format!(
         "CREATE TABLE rows_made AS SELECT i, {START} + i * {EVERY_MS} AS created, 't' || i % 40 AS team \
          FROM generate_series(0::bigint, {ROWS} - 1) AS i; \
-         INSERT INTO gateway_requests (id, created_at, team_id, finish_reason, provider, upstream, \
+         INSERT INTO gateway_requests (id, created_at, team_id, finish_reason, native_finish_reason, \
+         provider, upstream, \
          dialect, reason, action, streamed, turn_id, attempt, sequence, rules, path, total_us) \
          SELECT (lpad(to_hex(created), 12, '0') || '7000800' || lpad(to_hex(i), 13, '0'))::uuid, \
-         timestamptz 'epoch' + interval '1 ms' * created, team, 'stop', 'openai', 'openai', \
+         timestamptz 'epoch' + interval '1 ms' * created, team, 'stop', 'stop', 'openai', 'openai', \
          'openai_chat', 'complete', 'passed', true, 'turn', 1, 0, 1, repeat('x', 200), 0 \
          FROM rows_made ORDER BY i; {SERIES}; {SUMS}; DROP TABLE rows_made; \
          SELECT brin_summarize_new_values('idx_gateway_requests_time')"
@@ -97,6 +102,14 @@ fn of_postgres() {
     assert_eq!(scans_after, scans, "the table was read from its beginning to its end");
     let fetched = fetched_after - fetched;
     assert!(fetched > 0 && fetched < FEW, "{fetched} rows were read");
+    // The statement of docs/record.md.
+    let plan = place.sql(
+        "EXPLAIN SELECT finish_reason, COUNT(*) FROM gateway_requests WHERE team_id = 't7' AND \
+         created_at > timestamptz 'epoch' GROUP BY finish_reason ORDER BY COUNT(*) DESC",
+    );
+    let plan: Vec<String> = plan.into_iter().flatten().flatten().collect();
+    let plan = plan.join("\n");
+    assert!(plan.contains("idx_gateway_requests_finish_reason"), "{plan}");
 }
 
 /// How often the table was read from its beginning, and how many rows were found by indexes.

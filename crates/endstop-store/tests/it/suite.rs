@@ -41,6 +41,7 @@ on_every_backend! {
     migrates_by_many_at_once
     a_row_is_read_as_it_was_written
     loading_again_changes_nothing
+    some_of_a_batch_are_known
     later_entries_win_in_any_order
     sums_are_those_of_the_rows
     many_write_at_once
@@ -79,7 +80,7 @@ fn sorted(mut groups: Vec<Group>) -> Vec<Group> {
 fn migrates_from_empty_and_twice(open: Open<'_>) {
     assert_eq!(
         open().migrate().unwrap(),
-        ["0001_requests", "0002_hourly", "0003_client_status", "0004_sums"]
+        ["0001_requests", "0002_hourly", "0003_client_status", "0004_sums", "0005_words"]
     );
     assert!(open().migrate().unwrap().is_empty());
     assert_eq!(open().load(&batch(0..3)).unwrap(), loaded(3, 0, 0));
@@ -90,7 +91,7 @@ fn migrates_by_many_at_once(open: Open<'_>) {
         let all: Vec<_> = (0..6).map(|_| scope.spawn(|| open().migrate().unwrap().len())).collect();
         all.into_iter().map(|one| one.join().unwrap()).sum()
     });
-    assert_eq!(applied, 4);
+    assert_eq!(applied, 5);
 }
 
 fn a_row_is_read_as_it_was_written(open: Open<'_>) {
@@ -129,6 +130,25 @@ fn loading_again_changes_nothing(open: Open<'_>) {
     assert_eq!(store.load(&[]).unwrap(), loaded(0, 0, 0));
     assert_eq!(report.total.now.count, 500);
     assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 750);
+}
+
+fn some_of_a_batch_are_known(open: Open<'_>) {
+    let mut store = ready(open);
+    let mut dice = Dice(11);
+    let all: Vec<Entry> = (0..1000).map(|number| any(&mut dice, number)).collect();
+    // Some here and there, then many in a row, then none.
+    let is_early = |number: usize| number < 200 && number % 7 == 3 || (200..350).contains(&number);
+    let early: Vec<Entry> =
+        (0..).zip(&all).filter(|(number, _)| is_early(*number)).map(|(_, it)| it.clone()).collect();
+    let known = early.len() as u64;
+    assert_eq!(store.load(&early).unwrap(), loaded(known, 0, 0));
+    assert_eq!(store.load(&all).unwrap(), loaded(1000 - known, 0, known));
+    assert_eq!(store.load(&all).unwrap(), loaded(0, 0, 1000));
+    assert_eq!(store.report(&query(&[])).unwrap().total.now.count, 1000);
+    for entry in &all {
+        let stored = store.ending(&entry.record.id).unwrap().unwrap();
+        assert_eq!((&stored.record, stored.sequence), (&entry.record, entry.sequence));
+    }
 }
 
 fn later_entries_win_in_any_order(open: Open<'_>) {
@@ -477,7 +497,7 @@ fn bad_questions_are_answered_clearly(open: Open<'_>) {
     for limit in [0, 10_001] {
         let wanted = Wanted { limit, ..Wanted::default() };
         assert!(matches!(store.endings(&wanted), Err(Error::Query(_))));
-        assert!(matches!(store.words(ALL, limit), Err(Error::Query(_))));
+        assert!(matches!(store.words(&Filter::default(), ALL, limit), Err(Error::Query(_))));
         assert!(matches!(store.judged_otherwise(&[2], "", limit), Err(Error::Query(_))));
     }
     assert!(matches!(store.judged_otherwise(&[2], "nonsense", 1), Err(Error::Query(_))));
@@ -499,16 +519,37 @@ fn words_are_counted(open: Open<'_>) {
     store.load(&[said(4, 0, Some("moved"), "unknown")]).unwrap();
     store.load(&[said(4, 1, Some("stop"), "complete")]).unwrap();
     store.load(&[said(2, 0, Some("stop"), "complete")]).unwrap();
-    let words = store.words(ALL, 10).unwrap();
-    let seen: Vec<_> = words
-        .iter()
-        .map(|word| (word.word.as_str(), word.count, word.first_seen - T0, word.last_seen - T0))
-        .collect();
-    assert_eq!(seen, [("frobnicated", 1, 3, 3), ("stop", 3, 1, 4)]);
-    assert_eq!((words[0].reason.as_str(), words[0].field.as_str()), ("unknown", "finish_reason"));
-    assert_eq!(store.words(ALL, 1).unwrap().len(), 1);
-    let later = Period { since: T0 + 4, until: T0 + 5 };
-    assert_eq!(store.words(later, 10).unwrap().len(), 1);
+    let whole = Filter::default();
+    for folded in [false, true] {
+        let words = store.words(&whole, ALL, 10).unwrap();
+        let seen: Vec<_> = words
+            .iter()
+            .map(|word| (word.word.as_str(), word.count, word.first_seen - T0, word.last_seen - T0))
+            .collect();
+        assert_eq!(seen, [("frobnicated", 1, 3, 3), ("stop", 3, 1, 4)], "folded: {folded}");
+        let first = &words[0];
+        assert_eq!((first.reason.as_str(), first.field.as_str()), ("unknown", "finish_reason"));
+        // All words of a store that is as old as the period are new, and none of them is told so.
+        assert!(words.iter().all(|word| !word.is_new));
+        // Words are counted in the period alone, and by the filter.
+        let counted = |store: &mut dyn Store, filter: &Filter, since: u64, until: u64| {
+            let period = Period { since: T0 + since, until: T0 + until };
+            let words = store.words(filter, period, 10).unwrap();
+            let counts = words.into_iter().map(|word| (word.word, word.count, word.is_new));
+            counts.collect::<Vec<_>>()
+        };
+        let stop = |count: u64| ("stop".to_owned(), count, false);
+        let frobnicated = ("frobnicated".to_owned(), 1, true);
+        assert_eq!(counted(&mut *store, &whole, 4, 5), [stop(1)]);
+        assert_eq!(counted(&mut *store, &whole, 2, 4), [frobnicated, stop(1)]);
+        assert_eq!(counted(&mut *store, &whole, 5, 9), []);
+        let other = Filter { provider: Some("anthropic".to_owned()), ..Filter::default() };
+        assert_eq!(counted(&mut *store, &other, 0, 9), []);
+        let team = Filter { team: Some("team".to_owned()), ..Filter::default() };
+        assert_eq!(counted(&mut *store, &team, 4, 5), [stop(1)]);
+        store.tend().unwrap();
+    }
+    assert_eq!(store.words(&whole, ALL, 1).unwrap().len(), 1);
 }
 
 fn old_rows_are_forgotten_in_bounds(open: Open<'_>) {

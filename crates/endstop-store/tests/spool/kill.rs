@@ -48,8 +48,14 @@ fn kill_after(mut child: Child, time: Duration) -> Vec<String> {
     whole.lines().map(str::to_owned).collect()
 }
 
-/// A store that is a file: a line for each entry, a write for each batch.
+/// A sink that is a file: a line for each entry, a write for each batch. It does not know what it has, so that
+/// entries whose mark was not written before a kill come twice.
 struct Lines(File);
+
+/// The line that begins what a process wrote.
+const OPENED: &str = "opened";
+/// The most entries that a sink takes at once.
+const BATCH: usize = 50;
 
 impl Sink for Lines {
     fn load(&mut self, entries: &[Entry]) -> Result<Loaded, Error> {
@@ -83,7 +89,7 @@ fn child_that_writes() {
     let (spool, _) = Spool::open(&dir.join("spool"), options).unwrap();
     let spool = Arc::new(spool);
     let options = loader::Options {
-        batch: 50,
+        batch: BATCH,
         linger: Duration::from_millis(1),
         ..loader::Options::default()
     };
@@ -95,7 +101,8 @@ fn child_that_writes() {
             if stalled {
                 std::thread::sleep(Duration::from_secs(3600));
             }
-            let file = OpenOptions::new().append(true).create(true).open(&log).unwrap();
+            let mut file = OpenOptions::new().append(true).create(true).open(&log).unwrap();
+            file.write_all(format!("\n{OPENED}\n").as_bytes()).unwrap();
             Ok(Box::new(Lines(file)) as Box<dyn Sink>)
         };
         let tap = spool.sink(name).unwrap_or_else(|| spool.store());
@@ -146,7 +153,9 @@ fn nothing_that_was_acknowledged_is_lost_by_kill_9() {
     let options = Options { sinks: sinks(true), ..small() };
     let (spool, recovery) = Spool::open(&temp.path().join("spool"), options).unwrap();
     assert_eq!(recovery.missing, 0);
-    let loaded = loaded(temp.path(), "store", &drain(&spool));
+    let lists = lists(temp.path(), "store", &drain(&spool));
+    let doubled = check_doubles(&lists);
+    let loaded = by_id(&lists);
     let status = spool.status();
     assert_eq!((status.open, status.lost, status.error), (0, 0, None));
     check(&told, &loaded);
@@ -154,14 +163,16 @@ fn nothing_that_was_acknowledged_is_lost_by_kill_9() {
     // started with what was still in the spool, which the stalled one kept.
     for Named { name, .. } in sinks(true) {
         let rest = drain_tap(&spool.sink(&name).unwrap());
-        check(&told, &self::loaded(temp.path(), &name, &rest));
+        let lists = self::lists(temp.path(), &name, &rest);
+        check_doubles(&lists);
+        check(&told, &by_id(&lists));
     }
     drain(&spool);
     assert!(crate::segments(&temp.path().join("spool")).len() <= 2, "nothing is kept for nobody");
     let interrupted = loaded.values().filter(|rows| rows[&1].contains("interrupted")).count();
     assert!(interrupted > 0 && told["end"].len() > 100, "the test tests nothing");
     println!(
-        "{} kills, {} starts and {} ends told, {} loaded, {interrupted} interrupted",
+        "{} kills, {} starts and {} ends told, {} loaded, {interrupted} interrupted, {doubled} came twice",
         kills(),
         told["start"].len(),
         told["end"].len(),
@@ -172,17 +183,48 @@ fn nothing_that_was_acknowledged_is_lost_by_kill_9() {
 /// How each id closed, by sequence.
 type LoadedRows = BTreeMap<String, BTreeMap<u32, BTreeSet<String>>>;
 
-fn loaded(dir: &Path, sink: &str, rest: &[Entry]) -> LoadedRows {
-    let mut rows = LoadedRows::new();
+/// Id, sequence and how it closed.
+type Line = (String, u32, String);
+
+/// Returns what each process gave to a sink, in order, and at the end the rest.
+fn lists(dir: &Path, sink: &str, rest: &[Entry]) -> Vec<Vec<Line>> {
     let log = std::fs::read_to_string(dir.join(sink)).unwrap_or_default();
-    let rest = said(rest).into_iter();
-    let rest = rest.map(|(id, sequence, closed)| format!("{id} {sequence} {closed} ."));
-    for line in log.lines().map(str::to_owned).chain(rest) {
+    let mut lists = vec![Vec::new()];
+    for line in log.lines() {
         // A line that was cut by the kill was not acknowledged.
         if let [id, sequence, closed, "."] = line.split(' ').collect::<Vec<_>>()[..] {
-            let row = rows.entry(id.to_owned()).or_default();
-            row.entry(sequence.parse().unwrap()).or_default().insert(closed.to_owned());
+            let line = (id.to_owned(), sequence.parse().unwrap(), closed.to_owned());
+            lists.last_mut().unwrap().push(line);
+        } else if line == OPENED {
+            lists.push(Vec::new());
         }
+    }
+    lists.push(said(rest));
+    lists
+}
+
+/// Only the last batch before a kill comes twice: after it, nothing that is known comes from a process, and nothing
+/// comes twice from the same one. Returns how many came twice.
+fn check_doubles(lists: &[Vec<Line>]) -> usize {
+    let mut known: BTreeSet<(&str, u32)> = BTreeSet::new();
+    let mut doubled = 0;
+    for list in lists {
+        let keys = || list.iter().map(|(id, sequence, _)| (id.as_str(), *sequence));
+        let again = keys().take_while(|key| known.contains(key)).count();
+        assert!(again <= BATCH, "{again} came again");
+        doubled += again;
+        for key in keys().skip(again) {
+            assert!(known.insert(key), "{key:?} came twice");
+        }
+    }
+    doubled
+}
+
+fn by_id(lists: &[Vec<Line>]) -> LoadedRows {
+    let mut rows = LoadedRows::new();
+    for (id, sequence, closed) in lists.iter().flatten() {
+        let row = rows.entry(id.clone()).or_default();
+        row.entry(*sequence).or_default().insert(closed.clone());
     }
     rows
 }

@@ -15,6 +15,7 @@ mod fake;
 mod kill;
 mod loading;
 mod model;
+mod old;
 mod sinks;
 
 use std::path::Path;
