@@ -100,7 +100,9 @@ fn client(args: &Args, model: &str) -> Result<Client> {
         .env()
         .registry(crate::config::registry(file)?)
         .policy(crate::config::policy(file)?);
-    if let Some(url) = &args.gateway {
+    // The client reads the variable itself, and names it in its errors.
+    let is_variable = |url: &&String| std::env::var("ENDSTOP_BASE_URL").is_ok_and(|of| of == **url);
+    if let Some(url) = args.gateway.as_ref().filter(|url| !is_variable(url)) {
         builder = builder.gateway(url);
     }
     if let Some(url) = &args.base_url {
@@ -207,8 +209,9 @@ async fn follow(mut stream: ChatStream, margin: &mut Margin) -> Result<ChatRespo
     while let Some(event) = stream.next().await {
         if let RunEvent::Text(text) = &event {
             margin.text(text)?;
-        } else if let RunEvent::TextDiscarded = &event {
-            margin.note("the text above does not belong to the answer");
+        } else if let RunEvent::TextDiscarded { kept } = &event {
+            let what = if *kept == 0 { "the text above" } else { "the end of the text above" };
+            margin.note(&format!("{what} does not belong to the answer"));
         } else if let RunEvent::Turn(event) = &event {
             if let TurnEvent::StopReasonObserved { reason, .. } = &**event {
                 last = *reason;
@@ -239,6 +242,9 @@ fn step(event: &TurnEvent, reason: Reason) -> Option<String> {
             format!("stream cut: reading the rest ({index})")
         }
         TurnEvent::ResumeAttempt { index, .. } => format!("{reason}: resumed ({index})"),
+        TurnEvent::RequestResent { index, .. } => {
+            format!("the provider closed the connection: sent again ({index})")
+        }
         TurnEvent::StopReasonObserved { .. }
         | TurnEvent::ToolPayloadRepair { .. }
         | TurnEvent::ContinuationTerminated { .. }
@@ -254,7 +260,10 @@ fn code(response: &ChatResponse) -> u8 {
     match response.ended() {
         Ended::Complete(_) | Ended::ToolCalls(_) => 0,
         Ended::Refused(_) if code == 0 => exit::of_reason(Reason::Refused),
-        Ended::Failed(_) if code == 0 => exit::of_reason(Reason::Failed),
+        // Nothing was asked: the limits forbid it.
+        Ended::Failed(_) if code == 0 || response.outcome.reason.is_none() => {
+            exit::of_reason(Reason::Failed)
+        }
         Ended::Partial(_) if code == 0 => exit::of_reason(Reason::Unknown),
         Ended::Refused(_) | Ended::Failed(_) | Ended::Partial(_) => code,
     }

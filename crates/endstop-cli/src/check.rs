@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use endstop::{Ending, Reason, Wire};
-use endstop_turn::policy::remedy;
+use endstop_turn::policy::{finish_reason, remedy};
 
 use crate::exit;
 use crate::line::Line;
@@ -59,11 +59,7 @@ fn print(ending: &Ending, wire: &Wire, style: Style) -> io::Result<()> {
         ending.confidence.name(),
         ending.sentence
     )?;
-    let said = match &ending.said {
-        Some(said) => format!("`{}` in `{}`", said.word, said.field),
-        None => "none".to_owned(),
-    };
-    row(&mut out, style, "finish reason", &said)?;
+    row(&mut out, style, "finish reason", &finish_reason(ending))?;
     row(&mut out, style, "connection", ending.closed.description())?;
     let shown = ending.shown.names();
     row(

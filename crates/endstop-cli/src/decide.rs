@@ -7,9 +7,10 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, anyhow, bail};
 use endstop::RequestInfo;
 use endstop::next_request::{
-    NextRequest, RequestChange, SoFar, Wording, continue_answer, lower_effort, messages,
-    repair_tool_call, resume_paused, set_cap,
+    NextRequest, RequestChange, SoFar, Wording, check_request, continue_answer, lower_effort,
+    messages, repair_tool_call, resume_paused, set_cap,
 };
+use endstop::tool_call::first_broken;
 use endstop_gateway::Config;
 use endstop_turn::policy::{
     Action, Budget, Decision, DecisionContext, Money, Piece, Policy, Price, ResumeBy, Spent,
@@ -75,7 +76,8 @@ pub(crate) struct Given {
           allow_negative_numbers = true)]
     elapsed_ms: u64,
     /// Cost of this turn before this response
-    #[arg(long, value_name = "USD", default_value = "0", value_parser = parse_money)]
+    #[arg(long, value_name = "USD", default_value = "0", value_parser = parse_money,
+          allow_negative_numbers = true)]
     cost: Money,
     /// Messages in the conversation; counted from `--request` by default
     #[arg(long, value_name = "N", value_parser = number::whole::<u32>,
@@ -89,11 +91,11 @@ pub(crate) struct Given {
     #[arg(long)]
     cap_is_users: bool,
     /// Maximum output tokens of the model
-    #[arg(long, value_name = "N", value_parser = number::whole::<u64>,
+    #[arg(long, value_name = "N", value_parser = number::positive::<u64>,
           allow_negative_numbers = true)]
     model_max: Option<u64>,
     /// Context window of the model, in tokens
-    #[arg(long, value_name = "N", value_parser = number::whole::<u64>,
+    #[arg(long, value_name = "N", value_parser = number::positive::<u64>,
           allow_negative_numbers = true)]
     window: Option<u64>,
     /// The text was already delivered and cannot be withdrawn
@@ -198,6 +200,10 @@ impl Given {
             None => Vec::new(),
         };
         let response = self.response.read(&body)?;
+        if let (Some(file), Some(request)) = (&self.request, &request) {
+            check_request(&response.wire.profile, request.get())
+                .map_err(|why| anyhow!("invalid request {}: {why}", file.display()))?;
+        }
         let asked = request.is_some().then(|| {
             RequestInfo::from_request(&response.wire.profile, self.response.path(), &body)
         });
@@ -221,9 +227,14 @@ impl Given {
             let sent = Sent { request, model: &model, wording: &policy.wording };
             next(&report.decision, &report.context, &response, sent)
         };
-        let report = TerminationReport::new(response.answer.ending.clone(), context, &policy);
+        let mut report = TerminationReport::new(response.answer.ending.clone(), context, &policy);
         let next = request.and_then(|request| next(&report, request));
-        Ok(Considered { report, next })
+        match &next {
+            Some((Next::Impossible { impossible }, _)) => stop(&mut report.decision, impossible),
+            Some((_, Some(cap))) => report.decision.metadata.next_cap = Some(*cap),
+            Some((_, None)) | None => {}
+        }
+        Ok(Considered { report, next: next.map(|(next, _)| next) })
     }
 
     fn context(&self, response: &Response, known: &Known) -> DecisionContext {
@@ -314,13 +325,28 @@ struct Sent<'a> {
     wording: &'a Wording,
 }
 
-/// Builds the request for the decision. Returns `None` if there is nothing to send yet.
+/// Turns a decision into a stop, because its request cannot be made.
+fn stop(decision: &mut Decision, why: &str) {
+    let instead_of = decision.metadata.instead_of.or(Some(decision.action));
+    let stopped = Decision::new(Action::Stop, format!("no further request can be made: {why}"));
+    decision.should_continue = stopped.should_continue;
+    decision.sentence = stopped.sentence;
+    decision.suggested = stopped.suggested;
+    decision.action = stopped.action;
+    let metadata = &mut decision.metadata;
+    metadata.instead_of = instead_of;
+    (metadata.next_cap, metadata.wait_ms, metadata.resume_by) = (None, None, None);
+    (metadata.discard, metadata.lower_effort) = (false, false);
+}
+
+/// Builds the request for the decision, with the output limit that it sets. Returns `None` if there
+/// is nothing to send yet.
 fn next(
     decision: &Decision,
     context: &DecisionContext,
     response: &Response,
     sent: Sent<'_>,
-) -> Option<Next> {
+) -> Option<(Next, Option<u64>)> {
     let profile = &response.wire.profile;
     let Sent { request, model, wording } = sent;
     let so_far = SoFar {
@@ -336,12 +362,14 @@ fn next(
             Some(ResumeBy::Text) => continued(),
             // The provider resumes its own request, with the same token limit.
             Some(ResumeBy::Protocol) => {
-                return Some(shown(resume_paused(profile, request.get(), &so_far)));
+                return Some((shown(resume_paused(profile, request.get(), &so_far)), None));
             }
             Some(ResumeBy::Poll | _) | None => return None,
         },
         Action::RepairToolCall => {
-            let tool = response.answer.tool_calls.first().map_or("", |call| call.name.as_str());
+            let calls = &response.answer.tool_calls;
+            let broken = first_broken(calls).or(calls.first());
+            let tool = broken.map_or("", |call| call.name.as_str());
             repair_tool_call(profile, model, request.get(), &so_far, tool, wording)
         }
         Action::Retry | Action::RaiseBudget => {
@@ -355,8 +383,8 @@ fn next(
                 None => true,
             };
             return match made {
-                Some(made) if !same => Some(shown(made)),
-                Some(_) | None => Some(Next::Same { request, sentence }),
+                Some(made) if !same => Some((shown(made), None)),
+                Some(_) | None => Some((Next::Same { request, sentence }, None)),
             };
         }
         Action::ChangePrompt if decision.metadata.lower_effort => {
@@ -366,19 +394,21 @@ fn next(
             return None;
         }
     };
-    let made = match (made, decision.metadata.next_cap) {
+    let (made, cap) = match (made, decision.metadata.next_cap) {
         (Ok(mut made), Some(cap)) => {
             // Some providers also count earlier pieces against the token limit.
             let before = if made.cap_counts_all { context.spent.completion_tokens } else { 0 };
-            let capped = set_cap(profile, made.request.get(), cap.saturating_add(before));
-            capped.map(|capped| {
+            let cap = cap.saturating_add(before);
+            let capped = set_cap(profile, made.request.get(), cap);
+            let capped = capped.map(|capped| {
                 made.request = capped.request;
                 made
-            })
+            });
+            (capped, Some(cap))
         }
-        (made, _) => made,
+        (made, _) => (made, None),
     };
-    Some(shown(made))
+    Some((shown(made), cap))
 }
 
 fn shown(made: Result<NextRequest, endstop::next_request::Impossible>) -> Next {

@@ -11,7 +11,7 @@ use endstop::dialect::{At, ErrorPattern};
 use endstop::dialect::{Proof, Words};
 use endstop::provider::{self, Auth, Echo, Prefill, Profile, Provider, Resume, ResumeRule, Role};
 use endstop::provider::{SdkUrl, Setting};
-use endstop::provider::{Values, Version, VersionAt};
+use endstop::provider::{Version, VersionAt};
 use endstop::vocabulary::Vocabulary;
 use endstop::{FaultKind, Reason};
 use serde_json::{Value, json};
@@ -241,7 +241,7 @@ fn wire_section(profile: &Profile) -> String {
         text.push_str("- output tokens exclude reasoning tokens\n");
     }
     for version in profile.versions {
-        let _ = writeln!(text, "- {}: {}", version_in_words(version), version.changes);
+        let _ = writeln!(text, "- {}: {}", version_in_words(version), version.note);
     }
     for note in profile.notes {
         let _ = writeln!(text, "- {note}");
@@ -267,32 +267,17 @@ fn version_json(version: &Version) -> Value {
         VersionAt::Header(name) => ("header", Some(name)),
         VersionAt::Query(name) => ("query", Some(name)),
         VersionAt::Path => ("path", None),
-        VersionAt::Host => ("host", None),
         _ => ("other", None),
     };
-    let (range, value) = match version.values {
-        Values::Any => ("is", "any"),
-        Values::Is(value) => ("is", value),
-        Values::From(value) => ("from", value),
-        Values::Before(value) => ("before", value),
-        _ => ("is", "other"),
-    };
-    json!({"at": at, "name": name, range: value, "changes": version.changes})
+    json!({"at": at, "name": name, "note": version.note})
 }
 
 fn version_in_words(version: &Version) -> String {
-    let at = match version.at {
+    match version.at {
         VersionAt::Header(name) => format!("API version in the header `{name}`"),
         VersionAt::Query(name) => format!("API version in the query parameter `{name}`"),
         VersionAt::Path => "API version in the path".to_owned(),
-        VersionAt::Host => "service".to_owned(),
         _ => "API version".to_owned(),
-    };
-    match version.values {
-        Values::Is(value) => format!("{at}, `{value}`"),
-        Values::From(value) => format!("{at}, from `{value}` on"),
-        Values::Before(value) => format!("{at}, before `{value}`"),
-        Values::Any | _ => at,
     }
 }
 

@@ -58,71 +58,122 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if found.is_empty() && !args.json {
         writeln!(out, "no matching endings")?;
     }
-    let layout = Layout::new(style::width());
+    let layout = Layout::new(style::terminal_width());
     if !found.is_empty() && !args.json {
         writeln!(out, "{}", Style::of_stdout().dim(&layout.head()))?;
     }
     for stored in &found {
-        write(&mut out, stored, args.json, Style::of_stdout(), layout)?;
+        write(&mut out, stored, args.json, Style::of_stdout(), &layout)?;
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Columns of a list of endings, as many as fit.
-#[derive(Clone, Copy)]
+/// Columns of a list of endings, as many and as wide as fit.
+#[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    width: usize,
+    /// The columns in their order, and the width of each.
+    columns: Vec<(&'static Column, usize)>,
 }
 
-/// A column: its name, its width, and its value.
-type Column = (&'static str, usize, fn(&Record) -> String);
+/// A column of a list of endings.
+#[derive(Debug)]
+struct Column {
+    name: &'static str,
+    /// Narrowest width, and the width that holds any usual value.
+    widths: (usize, usize),
+    /// Columns with the lowest rank stay the longest where there is no room for all.
+    rank: u8,
+    /// Columns with the lowest turn are widened first.
+    turn: u8,
+    value: fn(&Record, usize) -> String,
+}
 
-/// The columns, the most important first, in the order in which they are shown.
-const COLUMNS: [(Column, usize); 12] = [
-    (("time", 20, |record| when::zoned(record.created_at)), 0),
-    (("provider", 12, |record| record.provider.to_string()), 2),
-    (("model", 24, |record| or_dash(record.model.as_deref())), 3),
-    (("reason", 19, |record| record.reason.to_string()), 0),
-    (("native", 14, |record| or_dash(record.native_finish_reason.as_deref())), 7),
-    (("finish", 12, |record| record.finish_reason.as_deref().unwrap_or("null").to_owned()), 8),
-    (("action", 7, |record| record.action.to_string()), 4),
-    (("status", 6, |record| record.status.map_or("-".to_owned(), |status| status.to_string())), 5),
-    (("took", 8, |record| when::long(record.total_us)), 6),
-    (("tokens", 7, |record| record.tokens_out.map_or("-".to_owned(), |it| it.to_string())), 9),
-    (("team", 12, |record| or_dash(record.team_id.as_deref())), 10),
-    (("id", 32, |record| record.id.clone()), 1),
+const fn column(
+    name: &'static str,
+    widths: (usize, usize),
+    rank: u8,
+    turn: u8,
+    value: fn(&Record, usize) -> String,
+) -> Column {
+    Column { name, widths, rank, turn, value }
+}
+
+/// All columns, in their order. The narrowest of the first six ranks fit into 80 columns.
+static COLUMNS: [Column; 12] = [
+    column("time", (14, 20), 0, 3, time),
+    column("provider", (8, 12), 7, 6, |record, _| record.provider.to_string()),
+    column("model", (12, 24), 6, 2, |record, _| or_dash(record.model.as_deref())),
+    column("reason", (12, 19), 0, 0, |record, _| record.reason.to_string()),
+    column("native", (14, 14), 8, 7, |record, _| or_dash(record.native_finish_reason.as_deref())),
+    column("finish", (12, 12), 9, 8, |record, _| {
+        record.finish_reason.as_deref().unwrap_or("null").to_owned()
+    }),
+    column("action", (7, 7), 1, 8, |record, _| record.action.to_string()),
+    column("status", (6, 6), 2, 8, |record, _| or_dash(record.status)),
+    column("took", (7, 8), 3, 5, |record, _| took(record)),
+    column("tokens", (6, 7), 4, 5, |record, _| or_dash(record.tokens_out)),
+    column("team", (6, 12), 5, 4, |record, _| or_dash(record.team_id.as_deref())),
+    column("id", (15, 32), 0, 1, |record, width| record.id.chars().take(width).collect()),
 ];
 
-fn or_dash(text: Option<&str>) -> String {
-    text.unwrap_or("-").to_owned()
+fn time(record: &Record, width: usize) -> String {
+    let zoned = when::zoned(record.created_at);
+    if width >= zoned.len() {
+        return zoned;
+    }
+    // Without the year and the zone.
+    zoned.chars().skip(5).take(14).collect()
+}
+
+/// Returns the time that a response took; rows that others wrote have none.
+fn took(record: &Record) -> String {
+    or_dash((record.total_us > 0).then(|| when::long(record.total_us)))
+}
+
+fn or_dash(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 impl Layout {
-    pub(crate) fn new(width: usize) -> Self {
-        Self { width }
-    }
-
-    /// Returns the columns for which there is room.
-    fn columns(self) -> impl Iterator<Item = Column> {
-        let mut room = self.width;
-        let mut most = 0;
-        for rank in 0..COLUMNS.len() {
-            let widths =
-                COLUMNS.iter().filter(|(_, its)| *its == rank).map(|((_, width, _), _)| width + 1);
-            let width: usize = widths.sum();
-            if rank > 0 && width > room {
+    /// Chooses columns for a terminal of this width; all of them where there is none.
+    pub(crate) fn new(width: Option<usize>) -> Self {
+        let width = width.unwrap_or(usize::MAX);
+        let mut by_rank: Vec<&Column> = COLUMNS.iter().collect();
+        by_rank.sort_by_key(|column| column.rank);
+        let (mut most, mut used) = (0, 0);
+        for column in by_rank {
+            used += column.widths.0 + 1;
+            // The last one ends with the line.
+            if column.rank > 0 && used > width.saturating_add(1) {
+                used -= column.widths.0 + 1;
                 break;
             }
-            room = room.saturating_sub(width);
-            most = rank;
+            most = column.rank;
         }
-        COLUMNS.into_iter().filter(move |(_, rank)| *rank <= most).map(|(column, _)| column)
+        let mut left = width.saturating_add(1).saturating_sub(used);
+        let chosen = COLUMNS.iter().filter(|column| column.rank <= most);
+        let mut columns: Vec<_> = chosen.map(|column| (column, column.widths.0)).collect();
+        let mut by_turn: Vec<_> = columns.iter_mut().collect();
+        by_turn.sort_by_key(|(column, _)| column.turn);
+        for (column, width) in by_turn {
+            let wider = (column.widths.1 - *width).min(left);
+            // A time is shown in one of two forms.
+            if column.name != "time" || *width + wider == column.widths.1 {
+                *width += wider;
+                left -= wider;
+            }
+        }
+        Self { columns }
     }
 
-    pub(crate) fn head(self) -> String {
-        let names: Vec<String> =
-            self.columns().map(|(name, width, _)| format!("{name:<width$}")).collect();
+    pub(crate) fn head(&self) -> String {
+        let name = |(column, width): &(&Column, usize)| {
+            // A short time has no zone of its own.
+            let is_short = column.name == "time" && *width < column.widths.1;
+            format!("{:<width$}", if is_short { "time UTC" } else { column.name })
+        };
+        let names: Vec<String> = self.columns.iter().map(name).collect();
         names.join(" ").trim_end().to_owned()
     }
 }
@@ -133,25 +184,81 @@ pub(crate) fn write(
     stored: &Stored,
     json: bool,
     style: Style,
-    layout: Layout,
+    layout: &Layout,
 ) -> Result<()> {
     if json {
         serde_json::to_writer(&mut *out, &EndingView::from(stored)).map_err(io::Error::from)?;
         return Ok(writeln!(out)?);
     }
     let record = &stored.record;
-    let cells: Vec<String> = layout
-        .columns()
-        .map(|(name, width, value)| {
-            let text = endstop::text::clean(&value(record), width);
-            let cell = format!("{text:<width$}");
-            match (name, Reason::from_name(&record.reason)) {
-                ("reason", Some(reason)) => style.reason(reason, &cell),
-                ("time" | "id", _) => style.dim(&cell),
-                _ => cell,
-            }
-        })
-        .collect();
-    writeln!(out, "{}", cells.join(" ").trim_end())?;
+    let mut line = String::new();
+    for (index, (column, width)) in layout.columns.iter().enumerate() {
+        let text = endstop::text::clean(&(column.value)(record, *width), *width);
+        // The last one ends with the line.
+        let is_last = index + 1 == layout.columns.len();
+        let cell = if is_last { text } else { format!("{text:<width$} ") };
+        line += &match (column.name, Reason::from_name(&record.reason)) {
+            ("reason", Some(reason)) => style.reason(reason, &cell),
+            ("time" | "id", _) => style.dim(&cell),
+            _ => cell,
+        };
+    }
+    writeln!(out, "{line}")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(width: Option<usize>) -> Vec<&'static str> {
+        Layout::new(width).columns.iter().map(|(column, _)| column.name).collect()
+    }
+
+    fn line(width: Option<usize>) -> String {
+        let record = Record {
+            id: "01a1e264f65b73860000000000000001".to_owned(),
+            created_at: 1_794_913_019_042,
+            provider: "anthropic".into(),
+            model: Some("claude-sonnet-4-5-20250929".to_owned()),
+            reason: "output_limit".into(),
+            action: "passed".into(),
+            status: Some(200),
+            tokens_out: Some(4096),
+            total_us: 12_300_000,
+            team_id: Some("payments".to_owned()),
+            ..Record::default()
+        };
+        let stored = Stored { record, ..Stored::default() };
+        let mut out = Vec::new();
+        write(&mut out, &stored, false, Style::of_stdout(), &Layout::new(width)).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn columns_are_shortened_before_others_are_left_out() {
+        let asked = ["time", "reason", "action", "status", "took", "tokens", "team", "id"];
+        assert_eq!(names(Some(80)), asked);
+        assert_eq!(
+            line(Some(80)),
+            "11-17 10:56:59 output_limit passed  200    12.3 s  4096   paymen 01a1e264f65b738\n"
+        );
+        for width in [80, 100, 120, 160, 200] {
+            assert!(asked.iter().all(|name| names(Some(width)).contains(name)), "{width}");
+            assert!(line(Some(width)).trim_end().len() <= width, "{width}");
+            assert!(Layout::new(Some(width)).head().len() <= width, "{width}");
+        }
+        assert!(names(Some(100)).contains(&"model"));
+        assert_eq!(names(Some(160)).len(), COLUMNS.len());
+        assert_eq!(names(Some(20)), ["time", "reason", "id"]);
+        let wide = line(None);
+        assert!(wide.contains("2026-11-17 10:56:59Z") && wide.contains(" payments "), "{wide}");
+        assert!(wide.ends_with(" 01a1e264f65b73860000000000000001\n"), "{wide}");
+        assert!(line(Some(160)).ends_with(" 01a1e264f65b73860000000000000001\n"));
+    }
+
+    #[test]
+    fn a_time_that_nobody_measured_is_not_shown_as_zero() {
+        assert_eq!(took(&Record::default()), "-");
+    }
 }

@@ -25,6 +25,7 @@ mod explain;
 mod line;
 mod man;
 mod migrate;
+mod notify;
 mod number;
 mod recording;
 mod replay;

@@ -14,6 +14,17 @@ pub(crate) fn whole<T: TryFrom<u64>>(text: &str) -> Result<T, &'static str> {
     number.ok_or("the number is too large")
 }
 
+/// Parses a whole number of at least 1.
+pub(crate) fn positive<T: TryFrom<u64>>(text: &str) -> Result<T, &'static str> {
+    const WANTED: &str = "expected a whole number, 1 or greater";
+    match whole::<u64>(text) {
+        Ok(0) => Err(WANTED),
+        Ok(_) => whole(text),
+        Err(_) if text.starts_with('-') || text.parse::<u128>().is_err() => Err(WANTED),
+        Err(why) => Err(why),
+    }
+}
+
 /// Parses an HTTP status.
 pub(crate) fn status(text: &str) -> Result<u16, &'static str> {
     let status = text.parse().ok().filter(|status| (100..600).contains(status));
@@ -39,6 +50,7 @@ mod tests {
                 "{wrong}"
             );
         }
+        assert_eq!((positive::<u32>("1"), positive::<u32>("0").is_err()), (Ok(1), true));
         assert_eq!(whole::<u32>("5000000000"), Err("the number is too large"));
         assert_eq!(
             (status("599"), status("99").is_err(), status("x").is_err()),

@@ -1,5 +1,7 @@
 //! `endstop report`: counts how responses ended.
 
+mod examples;
+
 use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -10,8 +12,10 @@ use anyhow::{Result, anyhow};
 use endstop::Reason;
 use endstop_store::view::{self, CLASSES, ratio};
 use endstop_store::{
-    Buckets, Dimension, Filter, Group, Period, Query, Report, Store, Sums, Wanted, WordSeen,
+    Buckets, Dimension, Filter, Group, Period, Query, Report, Store, Sums, WordSeen,
 };
+use examples::Example;
+use serde_json::Value;
 
 use crate::exit;
 use crate::number;
@@ -22,10 +26,7 @@ use crate::when::{self, When};
 /// Maximum width of a bar.
 const BAR: usize = 30;
 /// Maximum number of finish reasons to search for new and unknown ones.
-const WORDS: usize = 1000;
-/// Maximum number of reasons with examples, and of examples of each.
-const EXAMPLES: usize = 3;
-const WITH_EXAMPLES: usize = 6;
+const WORDS: usize = 10_000;
 /// Pause between two reports of `--watch`.
 const WATCH_SECONDS: &str = "2";
 
@@ -72,7 +73,7 @@ pub(crate) struct Args {
     compare: bool,
     #[command(flatten)]
     filter: FilterArgs,
-    /// Maximum number of groups
+    /// Maximum number of groups, or of providers of the matrix
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = number::whole::<usize>,
           allow_negative_numbers = true)]
     limit: usize,
@@ -118,22 +119,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 fn once(args: &Args, store: &mut dyn Store) -> Result<ExitCode> {
-    let query = query(args)?;
+    let is_matrix = args.by.is_empty() && !args.compare && !args.json && !args.csv;
+    // A matrix has the reasons of each provider beside each other: the limit leaves out providers, and no cell.
+    let usual: &[Dimension] =
+        if is_matrix { &[Dimension::Provider] } else { &[Dimension::Provider, Dimension::Reason] };
+    let query = query(args, usual)?;
     let report = store.report(&query)?;
-    let odd = Odd::find(store, report.period)?;
-    let text = match (args.json, args.csv) {
-        (true, _) => {
-            let mut json = view::json(&query, &report);
-            if let Some(fields) = json.as_object_mut() {
-                fields.insert("words".to_owned(), serde_json::to_value(odd.all())?);
-            }
-            serde_json::to_string_pretty(&json)? + "\n"
-        }
-        (_, true) => csv(&query, &report)?,
-        (false, false) => {
-            let examples = examples(store, &query, &report)?;
-            let is_matrix = args.by.is_empty() && !args.compare;
-            text(&query, &report, &odd, &examples, is_matrix, Style::of_stdout())
+    let text = if args.csv {
+        csv(&query, &report)?
+    } else {
+        let odd = Odd::find(store, &query.filter, report.period)?;
+        let examples = examples::find(store, &query, &report)?;
+        if args.json {
+            serde_json::to_string_pretty(&json(&query, &report, &odd, &examples)?)? + "\n"
+        } else {
+            let show = args.store.command("show")?;
+            let style = Style::of_stdout();
+            text(&query, &report, &odd, &Shown { examples, show, is_matrix }, style)
         }
     };
     io::stdout().lock().write_all(text.as_bytes())?;
@@ -147,7 +149,8 @@ fn once(args: &Args, store: &mut dyn Store) -> Result<ExitCode> {
     Ok(if failed { ExitCode::from(exit::FAIL_IF) } else { ExitCode::SUCCESS })
 }
 
-fn query(args: &Args) -> Result<Query> {
+/// Returns the question, by the usual dimensions where none are asked for.
+fn query(args: &Args, usual: &[Dimension]) -> Result<Query> {
     let now = when::now();
     let at = |when: When| when.at(now, Some(&args.tz));
     let since = at(args.since)?;
@@ -156,9 +159,8 @@ fn query(args: &Args) -> Result<Query> {
         return Err(anyhow!("invalid period: --since must be before --until"));
     }
     let before = Period { since: since.saturating_sub(until - since), until: since };
-    let usual = vec![Dimension::Provider, Dimension::Reason];
     Ok(Query {
-        by: if args.by.is_empty() { usual } else { args.by.clone() },
+        by: if args.by.is_empty() { usual.to_vec() } else { args.by.clone() },
         period: Period { since, until },
         before: args.compare.then_some(before),
         zone: Some(args.tz.clone()),
@@ -175,13 +177,11 @@ struct Odd {
 }
 
 impl Odd {
-    fn find(store: &mut dyn Store, period: Period) -> Result<Self> {
-        let words = store.words(period, WORDS)?;
+    fn find(store: &mut dyn Store, filter: &Filter, period: Period) -> Result<Self> {
+        let words = store.words(filter, period, WORDS)?;
         let (unknown, known): (Vec<_>, Vec<_>) =
             words.into_iter().partition(|word| word.reason == Reason::Unknown.name());
-        let earlier = Period { since: 0, until: period.since.max(1) };
-        let is_new_store = store.words(earlier, 1)?.is_empty();
-        let new = known.into_iter().filter(|word| !is_new_store && word.first_seen >= period.since);
+        let new = known.into_iter().filter(|word| word.is_new);
         Ok(Self { unknown, new: new.collect() })
     }
 
@@ -190,40 +190,39 @@ impl Odd {
     }
 }
 
-/// Returns ids of the newest bad endings, by reason.
-fn examples(
-    store: &mut dyn Store,
-    query: &Query,
-    report: &Report,
-) -> Result<Vec<(Reason, Vec<String>)>> {
-    let counts = &report.total.now.reasons;
-    let mut bad: Vec<(Reason, u64)> = counts
-        .iter()
-        .filter_map(|(name, count)| Some((Reason::from_name(name)?, *count)))
-        .filter(|(reason, _)| view::is_bad(*reason))
-        .collect();
-    bad.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
-    bad.truncate(WITH_EXAMPLES);
-    let mut examples = Vec::new();
-    for (reason, _) in bad {
-        let wanted = Wanted {
-            filter: Filter { reason: Some(reason.name().to_owned()), ..query.filter.clone() },
-            period: Some(report.period),
-            limit: EXAMPLES,
-            ..Wanted::default()
-        };
-        let found = store.endings(&wanted)?;
-        examples.push((reason, found.into_iter().map(|one| one.record.id).collect()));
+/// Returns the report as JSON: with the words, and the examples of each group by their reasons.
+fn json(query: &Query, report: &Report, odd: &Odd, examples: &[Example]) -> Result<Value> {
+    let mut json = view::json(query, report);
+    if let Some(groups) = json.get_mut("groups").and_then(Value::as_array_mut) {
+        for Example { group, reason, id } in examples {
+            let Some(fields) = groups.get_mut(*group).and_then(Value::as_object_mut) else {
+                continue;
+            };
+            let examples = fields.entry("examples").or_insert_with(|| serde_json::json!({}));
+            if let Some(examples) = examples.as_object_mut() {
+                examples.insert(reason.name().to_owned(), Value::from(id.as_str()));
+            }
+        }
     }
-    Ok(examples)
+    if let Some(fields) = json.as_object_mut() {
+        fields.insert("words".to_owned(), serde_json::to_value(odd.all())?);
+    }
+    Ok(json)
+}
+
+/// Details of a report for people, besides its counts.
+struct Shown {
+    examples: Vec<Example>,
+    /// The command that shows an ending.
+    show: String,
+    is_matrix: bool,
 }
 
 fn text(
     query: &Query,
     report: &Report,
     odd: &Odd,
-    examples: &[(Reason, Vec<String>)],
-    is_matrix: bool,
+    Shown { examples, show, is_matrix }: &Shown,
     style: Style,
 ) -> String {
     let mut out = String::new();
@@ -250,18 +249,25 @@ fn text(
         return out;
     }
     words(&mut out, "unknown", &odd.unknown);
-    if is_matrix {
+    if *is_matrix {
         matrix(&mut out, report, style);
     } else {
         table(&mut out, query, report, style);
     }
     if report.left_out > 0 {
-        let _ = writeln!(out, "… and {} more groups; raise --limit to see them", report.left_out);
+        let what = if *is_matrix { "provider" } else { "group" };
+        let (left_out, s) = (report.left_out, if report.left_out == 1 { "" } else { "s" });
+        let _ = writeln!(out, "… and {left_out} more {what}{s}; raise --limit to see more");
     }
     shares(&mut out, &report.total, style);
-    for (reason, ids) in examples.iter().filter(|(_, ids)| !ids.is_empty()) {
+    for Example { group, reason, id } in examples {
+        let Some(group) = report.groups.get(*group) else { continue };
+        let mut key = shown_key(query, group);
+        if !query.by.contains(&Dimension::Reason) {
+            key.push(reason.name().to_owned());
+        }
         let name = style.dim(&format!("{:<10}", "example"));
-        let _ = writeln!(out, "{name} {:<19} endstop show {}", reason.name(), ids.join(" "));
+        let _ = writeln!(out, "{name} {}: {show} {id}", key.join(" "));
     }
     words(&mut out, "new", &odd.new);
     out
@@ -272,7 +278,7 @@ fn words(out: &mut String, what: &str, words: &[WordSeen]) {
         let model = if word.model.is_empty() { "-" } else { &word.model };
         let _ = writeln!(
             out,
-            "{what:<10} {} {} `{}` in `{}`: count {}, {} to {} UTC",
+            "{what:<10} {} {} `{}` in `{}`: count {}, first seen {}, last {} UTC",
             word.provider,
             endstop::text::clean(model, 60),
             endstop::text::clean(&word.word, 60),
@@ -286,16 +292,13 @@ fn words(out: &mut String, what: &str, words: &[WordSeen]) {
 
 /// Writes providers as rows and reasons as columns, as many as fit.
 fn matrix(out: &mut String, report: &Report, style: Style) {
-    let mut providers: Vec<(String, Sums)> = Vec::new();
-    for group in &report.groups {
-        let name = group.key.first().cloned().flatten().unwrap_or_else(|| "null".to_owned());
-        match providers.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, sums)) => sums.add(&group.now),
-            None => providers.push((name, group.now.clone())),
-        }
-    }
-    providers.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.count));
-    if providers.len() > 1 {
+    let name = |group: &Group| group.key.first().cloned().flatten();
+    let mut providers: Vec<(String, Sums)> = report
+        .groups
+        .iter()
+        .map(|group| (name(group).unwrap_or_else(|| "null".to_owned()), group.now.clone()))
+        .collect();
+    if providers.len() > 1 || report.left_out > 0 {
         providers.push(("all".to_owned(), report.total.now.clone()));
     }
     let widest = providers.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0).max(8);

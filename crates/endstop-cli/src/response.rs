@@ -58,7 +58,7 @@ pub(crate) struct ResponseArgs {
           allow_negative_numbers = true)]
     pub(crate) max_tokens: Option<u64>,
     /// Number of choices in the request
-    #[arg(long, value_name = "N", value_parser = number::whole::<u32>,
+    #[arg(long, value_name = "N", value_parser = number::positive::<u32>,
           allow_negative_numbers = true)]
     pub(crate) choices: Option<u32>,
     /// TOML file with custom providers and finish reasons, or the gateway's configuration
@@ -328,7 +328,7 @@ fn reject_non_response(
         bail!("{name} is compressed with {format}: decompress it first");
     }
     bail!(
-        "{name} does not look like a response: expected JSON, server-sent events, JSON lines or an \
-         AWS event stream; if a provider sent this, pass `--provider`"
+        "{name} does not look like a response: expected a JSON object, server-sent events, JSON lines or \
+         an AWS event stream; if a provider sent this, pass `--provider`"
     );
 }

@@ -15,6 +15,7 @@ use endstop_gateway::{Checked, Config, Gateway, Handle, Reloaded};
 use endstop_sim::{Options, Sim};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::notify::Manager;
 use crate::{env, number, store, when};
 
 /// Run the gateway, which any SDK can use as its base URL
@@ -260,6 +261,10 @@ fn check(args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Time that the gateway takes at most to end after a drain, with some to spare: for the last streams, the
+/// store and the log.
+const AFTER_DRAIN: Duration = Duration::from_secs(10);
+
 async fn serve(args: &Args) -> Result<ExitCode> {
     let sim = match args.upstream {
         None => None,
@@ -269,23 +274,32 @@ async fn serve(args: &Args) -> Result<ExitCode> {
     let gateway = Gateway::bind(read(args, sim_url.as_deref())?).await?;
     let handle = gateway.handle();
     let watch = handle.watch();
-    greet(args, &gateway, &watch, sim_url.as_deref());
+    // Before the first line: whoever reads it may send signals.
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
+    let (mut first, mut second) = (Stop::new()?, Stop::new()?);
+    let manager = Manager::from_env()?;
+    greet(args, &gateway, &watch, sim_url.as_deref());
+    manager.ready(&format!("serving {}", gateway.address()));
     let reloading = async {
         while hangup.recv().await.is_some() {
-            reload(args, sim_url.as_deref(), &handle);
+            manager.reloading();
+            // A new store may be asked, which can take a while.
+            let reloaded = || reload(args, sim_url.as_deref(), &handle);
+            manager.ready(&tokio::task::block_in_place(reloaded));
         }
         std::future::pending::<()>().await;
     };
-    let (mut first, mut second) = (Stop::new()?, Stop::new()?);
     let stop = async {
         first.recv().await;
-        watch.info(draining(handle.streams(), handle.drain()));
+        let status = draining(open(&handle), handle.drain());
+        manager.stopping(&status, handle.drain().saturating_add(AFTER_DRAIN));
+        watch.info(status);
     };
     let now = async {
         second.recv().await;
         second.recv().await;
-        watch.warn(format!("ending {} now", counted(handle.streams())));
+        let open = open(&handle).unwrap_or_else(|| "the drain".to_owned());
+        watch.warn(format!("ending {open} now"));
     };
     tokio::select! {
         () = reloading => {}
@@ -327,27 +341,42 @@ impl Stop {
     }
 }
 
-fn counted(streams: usize) -> String {
-    match streams {
-        1 => "1 open stream".to_owned(),
-        streams => format!("{streams} open streams"),
+/// Returns the number of open streams and waiting requests in words, or `None` if there are none.
+fn open(handle: &Handle) -> Option<String> {
+    counted(handle.streams(), handle.waiting())
+}
+
+fn counted(streams: usize, waiting: usize) -> Option<String> {
+    let streams = match streams {
+        0 => None,
+        1 => Some("1 open stream".to_owned()),
+        streams => Some(format!("{streams} open streams")),
+    };
+    let waiting = match waiting {
+        0 => None,
+        1 => Some("1 request".to_owned()),
+        waiting => Some(format!("{waiting} requests")),
+    };
+    match (streams, waiting) {
+        (Some(streams), Some(waiting)) => Some(format!("{streams} and {waiting}")),
+        (streams, waiting) => streams.or(waiting),
     }
 }
 
-fn draining(streams: usize, drain: Duration) -> String {
-    if streams == 0 {
+fn draining(open: Option<String>, drain: Duration) -> String {
+    let Some(open) = open else {
         return "draining: new requests are refused; no stream is open".to_owned();
-    }
+    };
     let until =
         when::rfc3339(when::now().saturating_add(drain.as_millis().try_into().unwrap_or(0)));
     format!(
-        "draining: new requests are refused; {} may finish until {until}; a second signal ends the \
-         drain at once",
-        counted(streams)
+        "draining: new requests are refused; {open} may finish until {until}; a second signal ends the \
+         drain at once"
     )
 }
 
-fn reload(args: &Args, sim: Option<&str>, handle: &Handle) {
+/// Reloads the configuration, logs what came of it, and returns it in one line.
+fn reload(args: &Args, sim: Option<&str>, handle: &Handle) -> String {
     let reloaded = read(args, sim).and_then(|config| Ok(handle.reload(config)?));
     let file = args.config.as_deref().map_or_else(|| "no file".into(), Path::to_string_lossy);
     let watch = handle.watch();
@@ -357,16 +386,24 @@ fn reload(args: &Args, sim: Option<&str>, handle: &Handle) {
                 [] => "nothing changed".to_owned(),
                 names => format!("changed {}", names.join(", ")),
             };
-            watch.info(format!("configuration reloaded from {file}: {changed}"));
-            if !needs_restart.is_empty() {
-                let names = needs_restart.join(", ");
-                watch.warn(format!("restart needed for {names}: the changes are not in force"));
+            let told = format!("configuration reloaded from {file}: {changed}");
+            watch.info(&told);
+            if needs_restart.is_empty() {
+                return told;
             }
+            let names = needs_restart.join(", ");
+            let more = format!("restart needed for {names}: the changes are not in force");
+            watch.warn(&more);
+            format!("{told}; {more}")
         }
-        Err(error) => watch.warn(format!(
-            "configuration not reloaded, the old one stays in force: {}",
-            crate::printable(&crate::with_causes(&error))
-        )),
+        Err(error) => {
+            let told = format!(
+                "configuration not reloaded, the old one stays in force: {}",
+                crate::printable(&crate::with_causes(&error))
+            );
+            watch.warn(&told);
+            told
+        }
     }
 }
 
@@ -404,5 +441,19 @@ fn greet(args: &Args, gateway: &Gateway, watch: &Watch, sim: Option<&str>) {
     }
     if let Some(admin) = gateway.admin_address() {
         watch.info(format!("endings at http://{admin}/endstop/v1/endings, live at …/tail"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_and_requests_are_told_apart() {
+        let counted = |streams, waiting| counted(streams, waiting).unwrap_or_default();
+        assert_eq!(counted(0, 0), "");
+        assert_eq!(counted(1, 0), "1 open stream");
+        assert_eq!(counted(0, 2), "2 requests");
+        assert_eq!(counted(2, 1), "2 open streams and 1 request");
     }
 }

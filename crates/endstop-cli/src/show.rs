@@ -1,4 +1,4 @@
-//! `endstop show`: prints everything recorded about one response.
+//! `endstop show`: prints everything recorded about some responses.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -12,13 +12,14 @@ use crate::store::StoreArgs;
 use crate::style::Style;
 use crate::when;
 
-/// Show everything recorded about one response, and the other attempts of its turn
+/// Show everything recorded about responses, and the other attempts of their turns
 #[derive(clap::Args)]
 #[command(after_help = "\
 The id is in the response header x-endstop-id. A unique prefix of it is enough.")]
 pub(crate) struct Args {
-    /// Id of the response
-    id: String,
+    /// Ids of the responses
+    #[arg(required = true, value_name = "ID")]
+    ids: Vec<String>,
     #[command(flatten)]
     store: StoreArgs,
     /// Print JSON
@@ -28,22 +29,31 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut store = args.store.open()?;
-    let Some(stored) = store.ending(&args.id)? else {
-        bail!(
-            "no ending with the id {} is recorded: it may be in progress, or its record expired",
-            args.id
-        );
-    };
-    let turn = store.turn(&stored.record.turn_id)?;
     let mut out = io::stdout().lock();
+    for (index, id) in args.ids.iter().enumerate() {
+        let Some(stored) = store.ending(id)? else {
+            bail!(
+                "no ending with the id {id} is recorded: it may be in progress, or its record expired"
+            );
+        };
+        if index > 0 && !args.json {
+            writeln!(out)?;
+        }
+        show(&mut out, args, &stored, &store.turn(&stored.record.turn_id)?)?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes an ending, and the others of its turn; as JSON, one object each.
+fn show(out: &mut impl Write, args: &Args, stored: &Stored, turn: &[Stored]) -> Result<()> {
     let others: Vec<&Stored> =
         turn.iter().filter(|other| other.record.id != stored.record.id).collect();
     if args.json {
-        let both = json!({ "ending": EndingView::from(&stored), "turn": views(&others) });
+        let both = json!({ "ending": EndingView::from(stored), "turn": views(&others) });
         writeln!(out, "{}", serde_json::to_string_pretty(&both)?)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
-    print(&mut out, &stored)?;
+    print(out, stored)?;
     for other in others {
         let record = &other.record;
         writeln!(
@@ -52,7 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             record.attempt, record.id, record.reason, record.action
         )?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn views<'a>(stored: &[&'a Stored]) -> Vec<EndingView<'a>> {
@@ -67,6 +77,8 @@ fn print(out: &mut impl Write, stored: &Stored) -> Result<()> {
     for (name, value) in fields {
         let text = match (name.as_str(), &value) {
             (_, Value::Null) => continue,
+            // Rows that others wrote have no time.
+            ("total_us", Value::Number(us)) if us.as_u64() == Some(0) => continue,
             ("created_at", Value::Number(ms)) => when::zoned(ms.as_u64().unwrap_or(0)),
             ("first_byte_us" | "total_us", Value::Number(us)) => {
                 when::long(us.as_u64().unwrap_or(0))

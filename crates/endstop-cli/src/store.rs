@@ -40,6 +40,11 @@ impl StoreArgs {
         }
     }
 
+    /// Returns a command that uses the same store.
+    pub(crate) fn command(&self, name: &str) -> Result<String> {
+        Ok(command(name, &self.url()?, self.config()))
+    }
+
     /// Returns the gateway's configuration.
     pub(crate) fn config(&self) -> Option<&Path> {
         self.config.as_deref()
@@ -59,27 +64,32 @@ impl StoreArgs {
 
 /// Returns the command that prints the reports of the store of a gateway with this configuration.
 pub(crate) fn report_command(url: &str, config: Option<&Path>) -> String {
+    command("report", url, config)
+}
+
+/// Returns a command on the store of a gateway with this configuration.
+fn command(name: &str, url: &str, config: Option<&Path>) -> String {
     // Another shell may not have the variables of this one.
     let is_same = url.starts_with("postgres") || std::env::var_os("ENDSTOP_DATA").is_none();
     let is_found = |store: &StoreArgs| is_same && store.url().is_ok_and(|found| found == url);
     if is_found(&StoreArgs { store: None, config: None }) {
-        return "endstop report".to_owned();
+        return format!("endstop {name}");
     }
     if let Some(file) = config
         && is_found(&StoreArgs { store: None, config: Some(file.to_owned()) })
     {
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-        return format!("endstop report --config {}", quoted(&file.display().to_string()));
+        return format!("endstop {name} --config {}", quoted(&file.display().to_string()));
     }
     if let Some(file) = url.strip_prefix("sqlite:") {
         let file = std::path::absolute(file).unwrap_or_else(|_| file.into());
-        return format!("endstop report --store {}", quoted(&format!("sqlite:{}", file.display())));
+        return format!("endstop {name} --store {}", quoted(&format!("sqlite:{}", file.display())));
     }
     if endstop_store::shown(url) == url {
-        return format!("endstop report --store {}", quoted(url));
+        return format!("endstop {name} --store {}", quoted(url));
     }
     // A password is not shown.
-    "ENDSTOP_STORE=… endstop report".to_owned()
+    format!("ENDSTOP_STORE=… endstop {name}")
 }
 
 /// Returns a text as one word of a shell.

@@ -57,6 +57,11 @@ impl Style {
 
 /// Returns the width of the terminal; that of a wide one where the output is not a terminal.
 pub(crate) fn width() -> usize {
+    terminal_width().unwrap_or(160)
+}
+
+/// Returns the width of the terminal; `None` where the output is not a terminal.
+pub(crate) fn terminal_width() -> Option<usize> {
     let asked = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
-    asked.or_else(|| terminal_size::terminal_size().map(|(width, _)| width.0.into())).unwrap_or(160)
+    asked.or_else(|| terminal_size::terminal_size().map(|(width, _)| width.0.into()))
 }

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut seen: HashSet<String> = HashSet::new();
     let mut shown = 0;
     let mut first = true;
-    let layout = Layout::new(style::width());
+    let layout = Layout::new(style::terminal_width());
     if !args.json {
         writeln!(io::stdout().lock(), "{}", Style::of_stdout().dim(&layout.head()))?;
     }
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             if seen.contains(&stored.record.id) || index < skipped {
                 continue;
             }
-            endings::write(&mut out, stored, args.json, Style::of_stdout(), layout)?;
+            endings::write(&mut out, stored, args.json, Style::of_stdout(), &layout)?;
             // The existing ones were not waited for.
             shown += usize::from(!first);
             if !first && args.count.is_some_and(|count| shown >= count) {

@@ -64,11 +64,17 @@ fn read_line(input: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Line> {
 }
 
 fn recording(line: &[u8], id: &str) -> ReadOne {
-    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line);
+    let line = line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line).trim_ascii_end();
     // Invalid UTF-8 is replaced, so that one byte does not lose the record.
     let value: Value = serde_json::from_slice(line)
         .or_else(|_| serde_json::from_str(&String::from_utf8_lossy(line)))
-        .map_err(|error| Unread::record(id, format!("not JSON: {error}")))?;
+        .map_err(|error: serde_json::Error| {
+            let why = match error.is_eof() {
+                true => "it is truncated".to_owned(),
+                false => format!("invalid at column {}", error.column()),
+            };
+            Unread::record(id, format!("not JSON: {why}"))
+        })?;
     let headers = version_headers(&value);
     let Value::Object(record) = value else {
         return Err(Unread::record(id, "not a recorded response: expected an object with `body`"));
@@ -79,13 +85,19 @@ fn recording(line: &[u8], id: &str) -> ReadOne {
     let Some(body) = fields.text("body") else {
         return Err(Unread::record(id, "no recorded body: expected text in `body`"));
     };
-    let known = |value: &Value| {
-        let name = value.as_str()?.to_ascii_lowercase();
-        matches!(&*name, "" | "text" | "utf-8" | "utf8" | "base64").then_some(name)
+    // A body in an unknown encoding would be judged as what it is not.
+    let encoding = match fields.record.get("encoding") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(name)) => name.to_ascii_lowercase(),
+        Some(_) => "?".to_owned(),
     };
-    let body = match fields.read("encoding", known).as_deref() {
-        Some("base64") => from_base64(&body).map_err(|why| Unread::record(id.as_str(), why))?,
-        _ => body.into_bytes(),
+    let body = match &*encoding {
+        "base64" => from_base64(&body).map_err(|why| Unread::record(id.as_str(), why))?,
+        "" | "text" | "utf-8" | "utf8" => body.into_bytes(),
+        _ => {
+            let why = "unknown `encoding`: expected text, utf-8 or base64";
+            return Err(Unread::record(id, why));
+        }
     };
     fields.read("headers", |value| (value.is_object() || value.is_array()).then_some(()));
     let wire = |value: &Value| {

@@ -107,7 +107,7 @@ fn an_incomplete_answer_carries_its_notice_and_its_code() {
     assert!(notes.contains("| refused: "), "{notes} {out}");
     let (code, out, notes) = with("openai/status=401");
     assert_eq!((code, out.as_str()), (18, ""), "{notes}");
-    assert!(notes.contains("| failed: ") && notes.contains("check the key"), "{notes}");
+    assert!(notes.contains("| failed: ") && notes.contains("`OPENAI_API_KEY`"), "{notes}");
     let (code, _, notes) = with("openai/status=500");
     assert_eq!(code, 18, "{notes}");
     assert!(notes.starts_with("| failed: asked again (1)\n| failed: "), "{notes}");
@@ -154,7 +154,7 @@ fn what_is_missing_is_named_in_one_line_and_no_key_is_shown() {
         "",
         "no key for `mistral`: set `MISTRAL_API_KEY`, or name a gateway",
     );
-    fails(&["-m", "openai/m", "Hi"], "", "(from OPENAI_API_KEY)");
+    fails(&["-m", "openai/m", "Hi"], "", "(from `OPENAI_API_KEY`)");
     fails(
         &["-m", "openai-compatible/m", "Hi"],
         "",
@@ -167,7 +167,52 @@ fn what_is_missing_is_named_in_one_line_and_no_key_is_shown() {
     );
     fails(&["-m", "anthropic/m"], " \n", "no prompt");
     let url = ["--base-url", "127.0.0.1:1", "-m", "anthropic/m", "Hi"];
-    fails(&url, "", "invalid base URL `127.0.0.1:1`");
+    fails(&url, "", "invalid base URL `127.0.0.1:1` for `anthropic` (from the setting `base_url`)");
+    for name in ["OPENAI_BASE_URL", "ENDSTOP_BASE_URL"] {
+        let output = run(&["-m", "openai/m"], &["Hi"], "", &[(name, "foo")]);
+        crate::fails(&output, 1, &format!("invalid base URL `foo` for `openai` (from `{name}`)"));
+    }
+    let url = ("OPENAI_BASE_URL", "http://127.0.0.1:1/v1");
+    let (code, _, notes) = parts(&run(&["-m", "openai/m"], &["Hi"], "", &[url]));
+    assert_eq!(code, 18, "{notes}");
+    assert!(notes.contains("`http://127.0.0.1:1/v1` (from `OPENAI_BASE_URL`)"), "{notes}");
+}
+
+#[test]
+fn limits_that_forbid_the_request_are_named() {
+    let sim = Running::start();
+    let folder = Folder::new("chat-limits");
+    for (name, value) in
+        [("turn_max_iterations", "0"), ("turn_max_time", "'0s'"), ("turn_max_cost", "0.000001")]
+    {
+        let file = folder.write("p.toml", format!("[agent]\n{name} = {value}\n"));
+        let (code, out, notes) = parts(&sim.chat("openai/gpt-5", &["--config", &file, "Hi"], ""));
+        assert_eq!((code, out.as_str()), (18, ""), "{notes}");
+        assert!(notes.contains("| failed: ") && notes.contains(&format!("({name})")), "{notes}");
+    }
+    let file = folder.write("p.toml", "fallback_models = ['opnai/complete']\n");
+    let output = sim.chat("openai/gpt-5", &["--config", &file, "Hi"], "");
+    crate::fails(
+        &output,
+        1,
+        "unknown provider `opnai` in `opnai/complete`: did you mean `openai`?",
+    );
+}
+
+#[test]
+fn what_was_not_asked_is_not_noted() {
+    let sim = Running::start();
+    // The request has no tools, so that the call cannot be asked for again.
+    for model in ["gemini/malformed-call", "bedrock/malformed-call"] {
+        let (code, out, notes) = parts(&sim.chat(model, &["Hi"], ""));
+        assert_ne!(code, 0, "{notes}");
+        assert!(!notes.contains("asked again"), "{notes}");
+        assert!(out.contains("[The answer is incomplete: a tool call is incomplete"), "{out}");
+    }
+    let model = "openai/k1:length,status=500,complete";
+    let (code, _, notes) = parts(&sim.chat(model, &["Hi"], ""));
+    assert_eq!(code, 0, "{notes}");
+    assert!(!notes.contains("does not belong to the answer"), "{notes}");
 }
 
 #[test]
@@ -208,6 +253,7 @@ fn on_terminal(sim: &Running, model: &str, variable: &str, input: &str) -> Strin
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs script: set ENDSTOP_SERVERS=1")]
 fn a_terminal_holds_a_conversation() {
     let sim = Running::start();
     let text = on_terminal(&sim, "openai/complete", "1", "Hi\n\nAnd now?\n");

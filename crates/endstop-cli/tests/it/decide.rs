@@ -72,6 +72,16 @@ fn the_next_request_is_shown() {
     let repair = decided(&["--request", &file], CUT_CALL);
     assert_eq!(repair["action"], "repair_tool_call");
     assert!(repair["next"]["request"]["tool_choice"].to_string().contains("save"), "{repair}");
+    // Of two calls, the one that is cut off is asked for.
+    let call = |name: &str, arguments: &str| json!({"id": name, "type": "function", "function": {"name": name, "arguments": arguments}});
+    let calls = [call("read", r#"{"a":1}"#), call("save", r#"{"a":"#)];
+    let message = json!({"role": "assistant", "content": null, "tool_calls": calls});
+    let body = json!({"choices": [{"index": 0, "message": message, "finish_reason": "length"}]});
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let both = json!({"model": "gpt-4.1", "messages": [], "tools": [tool("read"), tool("save")]});
+    let both = folder.write("both.json", both.to_string());
+    let repair = decided(&["--request", &both], &body.to_string());
+    assert_eq!(repair["next"]["request"]["tool_choice"]["function"]["name"], "save", "{repair}");
     let output =
         endstop(&["decide", "--provider", "openai", "--request", &file], CUT_OFF.as_bytes());
     assert!(stdout(&output).contains("\"messages\":["), "{output:?}");
@@ -413,10 +423,13 @@ fn what_is_wrong_is_said_in_one_line() {
         std::fs::remove_file(&missing).unwrap();
         told(&["--request", &missing], "cannot read");
     }
-    // A request of another wire is not an error: there is a decision, but no next request.
+    // A request of another wire is not an error, but there is no next request.
     let file = folder.write("r.json", "{\"contents\":[]}");
     let json = decided(&["--request", &file], CUT_OFF);
-    assert_eq!(json["action"], "continue");
+    assert_eq!(
+        (&json["action"], &json["metadata"]["instead_of"]),
+        (&"stop".into(), &"continue".into())
+    );
     assert_eq!(
         json["next"]["impossible"],
         "the request's `messages` is missing or not of the expected type"
@@ -481,4 +494,76 @@ fn the_call_of_another_choice_is_not_called_cut_off() {
     let sentence = json["reason"].as_str().unwrap();
     assert!(sentence.starts_with("the answer stopped at the output limit"), "{sentence}");
     assert_eq!(json["action"], "stop");
+}
+
+/// A provider that counts the answer so far against the limit gets a higher one, and that is printed.
+#[test]
+fn the_printed_limit_is_the_one_that_is_sent() {
+    let folder = Folder::new("decide-sent");
+    let request = r#"{"contents":[{"role":"user","parts":[{"text":"Tell."}]}],"generationConfig":{"maxOutputTokens":9}}"#;
+    let body = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"Once upon a time"}]},"finishReason":"MAX_TOKENS"}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":9},"modelVersion":"gemini-4-pro"}"#;
+    let file = folder.write("request.json", request);
+    let arguments = ["--provider", "gemini", "--model", "gemini-4-pro", "--request", &file];
+    let shown = stdout(&endstop(&[&["decide"], &arguments[..]].concat(), body.as_bytes()));
+    let next = shown.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+    let next: Value = serde_json::from_str(next).unwrap_or_default();
+    let cap = next["generationConfig"]["maxOutputTokens"].as_u64().unwrap();
+    assert!(shown.contains(&format!("next limit {cap} tokens")), "{shown}");
+    let json = endstop(&[&["decide", "--json"], &arguments[..]].concat(), body.as_bytes());
+    let json: Value = serde_json::from_str(&stdout(&json)).unwrap();
+    assert_eq!(json["metadata"]["next_cap"], cap, "{json}");
+}
+
+/// A decision whose request cannot be made is a stop.
+#[test]
+fn a_request_that_cannot_be_made_stops() {
+    let folder = Folder::new("decide-impossible");
+    let request = r#"{"model":"gpt-4.1","messages":[{"role":"user","content":"Tell."}]}"#;
+    let file = folder.write("request.json", request);
+    let decision = decided(&["--request", &file], CUT_CALL);
+    assert_eq!(
+        (&decision["action"], &decision["should_continue"]),
+        (&json!("stop"), &json!(false))
+    );
+    assert_eq!(decision["suggested_action"], "stop");
+    assert_eq!(decision["metadata"]["instead_of"], "repair_tool_call");
+    let reason = decision["reason"].as_str().unwrap();
+    assert!(
+        reason.contains("no further request can be made: the request declares no tools"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn a_request_with_odd_fields_is_rejected() {
+    let folder = Folder::new("decide-odd");
+    for (request, says) in [
+        (r#"{"messages":[1,2]}"#, "expected objects in `messages`"),
+        (
+            r#"{"messages":[],"max_tokens":"x"}"#,
+            "expected a whole number, 0 or more, in `max_tokens`",
+        ),
+        (r#"{"messages":[],"max_tokens":-4}"#, "in `max_tokens`"),
+    ] {
+        let file = folder.write("request.json", request);
+        let arguments = ["decide", "--provider", "openai", "--request", &file];
+        fails(&endstop(&arguments, CUT_OFF.as_bytes()), 1, says);
+    }
+}
+
+/// `check`, `explain` and `check --json` name the same finish reason.
+#[test]
+fn every_command_names_the_same_finish_reason() {
+    let body = r#"{"error":{"message":"slow down","type":"rate_limit_error"}}"#;
+    let given = ["--provider", "openai", "--status", "429"];
+    let run = |command: &[&str]| stdout(&endstop(&[command, &given].concat(), body.as_bytes()));
+    let said = "finish reason `rate_limit_error` in `error.type`";
+    for text in [run(&["check"]), run(&["explain"])] {
+        assert!(text.contains(said), "{text}");
+    }
+    let line: Value = serde_json::from_str(&run(&["check", "--json"])).unwrap();
+    assert_eq!(
+        (&line["native_field"], &line["native_value"]),
+        (&json!("error.type"), &json!("rate_limit_error"))
+    );
 }

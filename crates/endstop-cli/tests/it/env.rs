@@ -58,6 +58,7 @@ fn paths_are_those_that_the_sdks_expect() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs bash: set ENDSTOP_SERVERS=1")]
 fn bash_can_evaluate_the_output() {
     let script = format!(
         "set -eu\neval \"$(\"{}\" env)\"\necho \"$OPENAI_BASE_URL $GROQ_BASE_URL\"",

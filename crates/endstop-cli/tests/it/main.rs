@@ -10,7 +10,9 @@
 mod chat;
 mod decide;
 mod demo;
+mod deploy;
 mod env;
+mod notify;
 mod odd;
 mod operate;
 mod record;

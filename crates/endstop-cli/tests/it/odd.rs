@@ -61,8 +61,6 @@ fn one_odd_field_never_stops_a_run() {
 fn numbers_that_are_none_get_a_plain_message() {
     for (arguments, option) in [
         (&["check", "--max-tokens", "-1"][..], "--max-tokens"),
-        (&["check", "--choices", "two"], "--choices"),
-        (&["decide", "--model-max", "1.5"], "--model-max"),
         (&["tail", "--count", "x"], "--count"),
         (&["sim", "--pace", "-5"], "--pace"),
     ] {
@@ -71,6 +69,22 @@ fn numbers_that_are_none_get_a_plain_message() {
         assert_eq!(output.status.code(), Some(2), "{text}");
         assert!(text.contains(option) && text.contains("expected a whole number, 0 or"), "{text}");
     }
+    for (arguments, option) in [
+        (&["check", "--choices", "two"][..], "--choices"),
+        (&["check", "--choices", "0"], "--choices"),
+        (&["decide", "--model-max", "1.5"], "--model-max"),
+        (&["decide", "--model-max", "0"], "--model-max"),
+        (&["decide", "--window", "0"], "--window"),
+        (&["decide", "--window", "-1"], "--window"),
+    ] {
+        let output = endstop(arguments, b"");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(option) && text.contains("expected a whole number, 1 or"), "{text}");
+    }
+    let output = endstop(&["decide", "--cost", "-1"], b"");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("expected an amount of USD, 0 or more"), "{text}");
     let output = endstop(&["check", "--status", "x"], b"");
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(text.contains("expected an HTTP status from 100 to 599"), "{text}");
@@ -87,6 +101,8 @@ fn what_cannot_be_read_is_named_and_passed_over() {
         record(json!({ "id": "bodyless", "body": null })),
         record(json!({ "id": "numeric", "body": 7 })),
         record(json!({ "id": "encoded", "body": "no base64!", "encoding": "base64" })),
+        record(json!({ "id": "rotated", "encoding": "rot13" })),
+        record(json!({ "id": "numbered", "encoding": 64 })),
         "{\"body\": \"cut".to_owned(),
         format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000)),
     ]
@@ -100,14 +116,17 @@ fn what_cannot_be_read_is_named_and_passed_over() {
     assert_eq!(output.status.code(), Some(22), "{text}");
     for says in [
         "responses                 3",
-        "could not be read         8",
+        "could not be read        10",
         "odd.jsonl:2: not JSON",
         "odd.jsonl:3: not a recorded response: expected an object with `body`",
         "bodyless: no recorded body",
         "numeric: no recorded body",
         "encoded: the body is not base64",
-        "odd.jsonl:8: not JSON",
-        "odd.jsonl:9: not JSON",
+        "rotated: unknown `encoding`: expected text, utf-8 or base64",
+        "numbered: unknown `encoding`",
+        "odd.jsonl:2: not JSON: invalid at column 2",
+        "odd.jsonl:10: not JSON: it is truncated",
+        "odd.jsonl:11: not JSON",
     ] {
         assert!(text.contains(says), "{says}\n{text}");
     }
@@ -372,7 +391,7 @@ fn check_reads_gzip_from_files_and_pipes() {
 #[test]
 fn check_says_what_it_expected_and_what_was_meant() {
     let letter = endstop(&["check"], b"just a letter to a friend");
-    fails(&letter, 1, "does not look like a response: expected JSON, server-sent events");
+    fails(&letter, 1, "does not look like a response: expected a JSON object, server-sent events");
     assert!(!String::from_utf8_lossy(&letter.stderr).contains("decompress"));
     for command in ["check", "decide", "explain"] {
         let output = endstop(&[command, "--provider", "antropic"], b"{}");
@@ -491,7 +510,6 @@ fn a_url_must_be_one() {
 fn unknown_values_of_known_fields_are_named() {
     let folder = Folder::new("odd-values");
     for (changes, field) in [
-        (json!({ "encoding": "rot13" }), "encoding"),
         (json!({ "api": "openai-chatter" }), "api"),
         (json!({ "headers": "anthropic-version: 1" }), "headers"),
     ] {
@@ -552,4 +570,95 @@ fn a_large_plain_body_is_read() {
     assert!(stdout(&output).starts_with("complete (high confidence)"), "{output:?}");
     let output = endstop(&["decide", "--provider", "openai"], body.as_bytes());
     fails(&output, 1, "more than 16 MiB, of which no text is kept; use `endstop check`");
+}
+
+/// A configuration with every kind of table and value.
+const EVERY_KEY: &str = r#"
+based_on = "careful"
+listen = "127.0.0.1:0"
+admin = "off"
+log = "json"
+store = "sqlite:x.db"
+[limits]
+idle = "5s"
+head_bytes = 9000
+[sinks.lines]
+url = "jsonl:x"
+[teams.red]
+key_ids = ["0123456789abcdef"]
+[agent]
+continuation_max_attempts = 2
+turn_max_cost = 0.5
+[rules.cut]
+action = "retry"
+min_confidence = "low"
+[rules]
+failed = { action = "stop" }
+[wording]
+hint = "Go on."
+[prices]
+"gpt-5" = { input = 1.0, output = 2.0 }
+[tls]
+cert = "a.pem"
+key = "b.pem"
+[upstreams.mine]
+base_url = "http://127.0.0.1:1/v1"
+like = "openai"
+[provider.openai.words]
+frob = "paused"
+[provider.acme]
+like = "openai-chat"
+hosts = ["api.acme.example"]
+context_tokens = 8192
+lies_at_cap = true
+[provider.acme.words]
+shrugged = { reason = "unknown", vague = true }
+"#;
+
+/// Whatever stands in place of a value, the message has no words of the parser.
+#[test]
+fn no_message_about_a_file_names_types_of_the_code() {
+    let read = |text: &str| endstop_gateway::Config::from_toml("endstop.toml", text);
+    assert!(read(EVERY_KEY).is_ok(), "{:?}", read(EVERY_KEY).err());
+    let lines: Vec<&str> = EVERY_KEY.lines().collect();
+    let mut wrong = Vec::new();
+    let mut rejected = 0;
+    for (at, line) in lines.iter().enumerate() {
+        let Some((key, _)) = line.split_once(" = ") else { continue };
+        for value in [
+            "7",
+            "0",
+            "-1.5",
+            "2026-01-01",
+            "[1]",
+            "[\"x\"]",
+            "{ x = 1 }",
+            "{}",
+            "\"dance\"",
+            "true",
+        ] {
+            let mut changed = lines.clone();
+            let own = format!("{key} = {value}");
+            changed[at] = &own;
+            let Err(error) = read(&changed.join("\n")) else { continue };
+            let text = error.to_string();
+            rejected += 1;
+            let words = [
+                "struct ",
+                " map",
+                "$__",
+                " sequence",
+                "spanned",
+                "nonzero",
+                "u64",
+                "variant",
+                "wanted",
+            ];
+            if words.iter().any(|word| text.contains(word)) {
+                wrong.push(format!("{own}: {text}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(rejected > 100, "{rejected}");
 }

@@ -68,6 +68,7 @@ impl Drop for Simulated {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs curl: set ENDSTOP_SERVERS=1")]
 fn the_second_signal_ends_the_drain() {
     let folder = Folder::new("drain");
     let store = format!("sqlite:{}", folder.0.join("e.db").display());
@@ -100,6 +101,7 @@ fn the_second_signal_ends_the_drain() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs curl: set ENDSTOP_SERVERS=1")]
 fn an_ending_is_told_alike_wherever_it_is_told() {
     let folder = Folder::new("alike");
     let store = format!("sqlite:{}", folder.0.join("e.db").display());
@@ -159,6 +161,7 @@ fn an_ending_is_told_alike_wherever_it_is_told() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs curl: set ENDSTOP_SERVERS=1")]
 fn an_unknown_finish_reason_is_logged_once_per_model() {
     let folder = Folder::new("unknown");
     let file =
@@ -205,6 +208,7 @@ fn quoting() -> SocketAddr {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs curl: set ENDSTOP_SERVERS=1")]
 fn messages_of_errors_are_not_told_unless_wanted_and_secrets_never() {
     let upstream = quoting();
     for wanted in [false, true] {
@@ -253,6 +257,7 @@ fn messages_of_errors_are_not_told_unless_wanted_and_secrets_never() {
 }
 
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs curl: set ENDSTOP_SERVERS=1")]
 fn a_damaged_store_is_not_ready_and_says_why() {
     let folder = Folder::new("damaged");
     let database = folder.0.join("e.db");
@@ -309,6 +314,7 @@ impl Certificate {
 
 /// Everything changes at once, under load.
 #[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs curl: set ENDSTOP_SERVERS=1")]
 fn a_reload_under_load_changes_what_is_new_and_loses_nothing() {
     let folder = Folder::new("reload");
     let sim = Simulated::start();

@@ -69,7 +69,8 @@ fn a_report_counts_and_draws() {
         "google     output_limit           1  16.7 %  100.0 %        -  ██████████",
         "problems   truncated 33.3 %, unclear 16.7 %",
         "unknown    openai openai-model `frobnicated` in `finish_reason`: count 1, ",
-        &format!("example    unknown             endstop show {}", id(6)),
+        &format!("example    openai unknown: endstop show --store {url} {}", id(6)),
+        &format!("example    google output_limit: endstop show --store {url} {}", id(5)),
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
@@ -81,6 +82,12 @@ fn a_report_counts_and_draws() {
         "all               6   50.0 %    48 ms         3             2         1",
     ] {
         assert!(matrix.contains(line), "{line}\n{matrix}");
+    }
+    for (group, number) in
+        [("openai output_limit", 2), ("openai unknown", 6), ("google output_limit", 5)]
+    {
+        let line = format!("example    {group}: endstop show --store {url} {}\n", id(number));
+        assert!(matrix.contains(&line), "{line}\n{matrix}");
     }
     // Columns that do not fit are added up.
     let narrow = endstop_with(&["report", "--store", &url], b"", &[("COLUMNS", "60")]);
@@ -99,8 +106,90 @@ fn a_report_counts_and_draws() {
     assert_eq!(json["total"]["tokens_of_cut"], 20);
     let words = json["words"].as_array().unwrap();
     assert!(words.iter().any(|word| word["word"] == "frobnicated" && word["reason"] == "unknown"));
+    assert_eq!(json["groups"][1]["examples"]["output_limit"], id(2));
+    assert_eq!(json["groups"][2]["examples"]["unknown"], id(6));
+    assert_eq!(json["groups"][0].get("examples"), None);
     let csv = stdout(&endstop(&["report", "--store", &url, "--by", "team", "--csv"], b""));
     assert!(csv.starts_with("team,count,share,") && csv.contains("\nblue,6,1.000000,"), "{csv}");
+}
+
+/// The limit leaves out providers of the matrix, and no part of those that it shows.
+#[test]
+fn a_limit_leaves_the_counts_of_the_matrix_whole() {
+    let folder = Folder::new("matrix-limit");
+    let url = store(&folder);
+    let matrix = stdout(&endstop(&["report", "--store", &url, "--limit", "1"], b""));
+    for line in [
+        "openai           4   50.0 %    48 ms         2             1         1",
+        "all              6   50.0 %    48 ms         3             2         1",
+    ] {
+        assert!(matrix.contains(line), "{matrix}");
+    }
+    assert!(matrix.contains("\n… and 2 more providers; raise --limit to see more\n"), "{matrix}");
+    let two = stdout(&endstop(&["report", "--store", &url, "--limit", "2"], b""));
+    assert!(two.contains("… and 1 more provider;"), "{two}");
+    assert!(!matrix.contains("\nanthropic"), "{matrix}");
+}
+
+/// Words are counted in the period and by the filter of the report, like everything else.
+#[test]
+fn words_are_those_of_the_report() {
+    let folder = Folder::new("report-words");
+    let url = store(&folder);
+    let mut later = record(8, "openai", "frobnicated", "other", "unknown");
+    later.record.created_at = now();
+    let mut new = record(10, "google", "STOP", "stop", "complete");
+    new.record.created_at = now();
+    let mut writer = endstop_store::open(&url).unwrap();
+    writer.load(&[later, new]).unwrap();
+    drop(writer);
+    let report =
+        |more: &[&str]| stdout(&endstop(&[&["report", "--store", &url][..], more].concat(), b""));
+    let unknown = |text: &str| -> Vec<String> {
+        let lines = text.lines().filter(|line| line.contains("in `finish_reason`"));
+        lines.map(|line| line.split(", ").next().unwrap().to_owned()).collect()
+    };
+    let frobnicated = |count: u64| {
+        format!("unknown    openai openai-model `frobnicated` in `finish_reason`: count {count}")
+    };
+    assert_eq!(unknown(&report(&["--since", "1h"])), [frobnicated(2)]);
+    let new = "new        google google-model `STOP` in `finish_reason`: count 1".to_owned();
+    assert_eq!(unknown(&report(&["--since", "50s"])), [frobnicated(1), new]);
+    assert_eq!(unknown(&report(&["--since", "1h", "--until", "50s"])), [frobnicated(1)]);
+    for more in [["--provider", "anthropic"], ["--team", "red"], ["--reason", "complete"]] {
+        assert_eq!(unknown(&report(&more)), Vec::<String>::new(), "{more:?}");
+    }
+}
+
+/// Groups by what stores do not filter by have examples too.
+#[test]
+fn every_bad_group_has_an_example() {
+    let folder = Folder::new("examples");
+    let url = store(&folder);
+    for (by, groups) in [
+        ("status", vec![("null output_limit", 2)]),
+        ("action,dialect", vec![("passed  output_limit", 2)]),
+        ("streamed,model", vec![("false google-model output_limit", 5)]),
+        ("team,finish_reason", vec![("blue length output_limit", 2), ("blue other unknown", 6)]),
+    ] {
+        let text = stdout(&endstop(&["report", "--store", &url, "--by", by], b""));
+        for (group, number) in groups {
+            let line = format!("example    {group}: endstop show --store {url} {}\n", id(number));
+            assert!(text.contains(&line), "{line}\n{text}");
+        }
+    }
+    let by_hour = stdout(&endstop(&["report", "--store", &url, "--by", "hour"], b""));
+    assert!(by_hour.contains(&id(2)) && by_hour.contains("example "), "{by_hour}");
+    let ids = [id(2), id(5)];
+    let shown = stdout(&endstop(&["show", "--store", &url, &ids[0], &ids[1]], b""));
+    assert!(shown.contains("MAX_TOKENS") && shown.contains(&ids[0]), "{shown}");
+    assert_eq!(shown.matches("\n\n").count(), 1, "{shown}");
+    let json = endstop(&["show", "--json", "--store", &url, &ids[0], &ids[1]], b"").stdout;
+    let shown: Vec<Value> =
+        serde_json::Deserializer::from_slice(&json).into_iter().map(Result::unwrap).collect();
+    let shown: Vec<&str> = shown.iter().map(|one| one["ending"]["id"].as_str().unwrap()).collect();
+    assert_eq!(shown, ids);
+    fails(&endstop(&["show", "--store", &url, &ids[0], &id(9)], b""), 1, "no ending with the id");
 }
 
 #[test]
@@ -159,8 +248,17 @@ fn endings_are_listed_and_shown() {
         stdout(&endstop(&[&["endings", "--store", &url], arguments].concat(), b""))
     };
     assert_eq!(list(&[]).lines().count(), 1 + 6);
-    let head = "time                 provider     model                    reason";
+    let head = "time UTC       provider model              reason              native         finish       \
+                action  status took    tokens team   id\n";
     assert!(list(&[]).starts_with(head), "{}", list(&[]));
+    let narrow = endstop_with(&["endings", "--store", &url], b"", &[("COLUMNS", "80")]);
+    let narrow = stdout(&narrow);
+    let head = "time UTC       reason       action  status took    tokens team   id\n";
+    assert!(narrow.starts_with(head), "{narrow}");
+    assert!(narrow.lines().all(|line| line.len() <= 80), "{narrow}");
+    // The beginning of an id is enough.
+    let start = narrow.lines().nth(1).unwrap().rsplit(' ').next().unwrap();
+    assert!(id(0).starts_with(start) && start.len() == 15, "{narrow}");
     assert_eq!(list(&["--limit", "2"]).lines().count(), 1 + 2);
     let other = list(&["--finish-reason", "other"]);
     assert!(other.contains("openai") && other.contains("frobnicated"), "{other}");
@@ -178,8 +276,11 @@ fn endings_are_listed_and_shown() {
         shown.contains("MAX_TOKENS") && shown.contains(&format!("attempt 1           {}", id(4))),
         "{shown}"
     );
-    let is_utc = |text: &str| text.contains(|c: char| c.is_ascii_digit()) && text.contains("Z ");
-    assert!(is_utc(&list(&[])) && shown.contains("Z\n") && shown.contains("total    "), "{shown}");
+    assert!(shown.contains("Z\n") && shown.contains("total    "), "{shown}");
+    let wide = endstop_with(&["endings", "--store", &url], b"", &[("COLUMNS", "200")]);
+    let wide = stdout(&wide);
+    assert!(wide.starts_with("time                 provider     model"), "{wide}");
+    assert!(wide.contains("Z openai       openai-model             complete"), "{wide}");
     assert!(!shown.contains("total us"), "{shown}");
     fails(&endstop(&["show", "--store", &url, &id(9)], b""), 1, "no ending with the id");
     let tail = stdout(&endstop(&["tail", "--store", &url, "--count", "0"], b""));
@@ -245,6 +346,12 @@ fn rows_of_others_are_filled_in_and_own_ones_judged_again() {
     let done = fill(&[]);
     let copy = std::fs::read_to_string(done["file"].as_str().unwrap()).unwrap();
     assert!(copy.contains("\"stop\":\"length\"") && copy.contains("\"finish_reason\":\"stop\""));
+
+    // A column that is not there leaves nothing behind.
+    let csv = folder.write("calls.csv", "provider,stop\nopenai,length\n");
+    let wrong = ["backfill", "--from", &csv, "--native-column", "stopped"];
+    fails(&endstop(&wrong, b""), 1, "has no column `stopped`");
+    assert!(!std::path::Path::new(&csv.replace(".csv", ".endstop.csv.part")).exists());
 
     // A row that older rules of Endstop judged wrongly.
     let url = format!("sqlite:{}/own.db", folder.0.display());

@@ -119,7 +119,7 @@ fn a_check_creates_nothing_and_disturbs_no_gateway() {
 /// Gateway that stops at the end of the test.
 pub(crate) struct Running {
     pub(crate) child: Child,
-    lines: Box<dyn Iterator<Item = String>>,
+    lines: std::sync::mpsc::Receiver<String>,
     pub(crate) address: String,
 }
 
@@ -129,28 +129,56 @@ impl Running {
     }
 
     pub(crate) fn start_with(config: &str, more: &[&str]) -> Self {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_endstop"))
-            .args(["serve", "--config", config])
-            .args(more)
+        let serve = ["serve", "--config", config];
+        Self::spawn(Command::new(env!("CARGO_BIN_EXE_endstop")).args(serve).args(more), config)
+    }
+
+    /// Starts a gateway by a command that has its variables, and gets its arguments.
+    pub(crate) fn start_in(command: &mut Command, config: &str) -> Self {
+        Self::spawn(command.args(["serve", "--config", config]), config)
+    }
+
+    fn spawn(command: &mut Command, config: &str) -> Self {
+        let mut child = command
             .env("ENDSTOP_DATA", format!("{config}.data"))
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut lines = Box::new(lines.map(Result::unwrap));
-        let first = lines.next().unwrap();
+        // Read at once: lines that wait in a full pipe make the gateway drop the next ones.
+        let (sender, lines) = std::sync::mpsc::channel();
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        std::thread::spawn(move || {
+            stderr.lines().map(Result::unwrap).try_for_each(|line| sender.send(line))
+        });
+        let first = lines.recv().unwrap();
         let address = first.split("://").nth(1).unwrap().split(' ').next().unwrap().to_owned();
         Self { child, lines, address }
     }
 
     pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+        assert!(
+            Command::new("sh")
+                .args(["-c", &format!("kill -s {name} {id}")])
+                .status()
+                .unwrap()
+                .success()
+        );
     }
 
     /// Reads the log up to a line that contains this text.
     pub(crate) fn until(&mut self, says: &str) -> String {
-        self.lines.find(|line| line.contains(says)).unwrap()
+        self.lines.iter().find(|line| line.contains(says)).unwrap()
+    }
+
+    /// Returns the response of an admin listener.
+    pub(crate) fn get(admin: &str, path: &str) -> String {
+        let mut stream = TcpStream::connect(admin).unwrap();
+        let head = format!("GET {path} HTTP/1.1\r\nhost: {admin}\r\nconnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut response = String::new();
+        stream.read_to_string(&mut response).unwrap();
+        response
     }
 
     fn ask(&self, path: &str) -> String {
@@ -243,7 +271,13 @@ fn a_log_that_nobody_reads_stops_nothing() {
     assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
     let pid = child.id().to_string();
     let signal = |name: &str| {
-        assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
+        assert!(
+            Command::new("sh")
+                .args(["-c", &format!("kill {name} {pid}")])
+                .status()
+                .unwrap()
+                .success()
+        );
     };
     signal("-HUP");
     for _ in 0..10 {

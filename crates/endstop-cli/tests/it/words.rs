@@ -126,13 +126,14 @@ fn one_file_is_heard_by_replay() {
     let record = |(provider, path, body, _): &(&str, &str, String, [&str; 3])| {
         json!({ "provider": provider, "url_path": path, "status": 200, "body": body }).to_string()
     };
-    let lines: Vec<String> = cases().iter().map(record).collect();
+    let all: Vec<_> = cases().into_iter().chain([streamed()]).collect();
+    let lines: Vec<String> = all.iter().map(record).collect();
     let recordings = folder.write("r.jsonl", lines.join("\n"));
     let output = endstop(&["replay", "--config", &file, "--json", &recordings], b"");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
     let text = stdout(&output);
-    assert_eq!(text.lines().count(), cases().len());
-    for (line, (_, _, _, want)) in text.lines().zip(cases()) {
+    assert_eq!(text.lines().count(), all.len());
+    for (line, (_, _, _, want)) in text.lines().zip(all) {
         is_so(&serde_json::from_str(line).unwrap(), want);
     }
     let told = String::from_utf8_lossy(&output.stderr);
