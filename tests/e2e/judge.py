@@ -324,6 +324,10 @@ def judge_repeat(cell, ways, scenarios):
     if end == "success":
         return Shown(end, "the caller was not told")
     direct = ways.get("direct")
+    # The provider's own error in a response with status 200 keeps its kind, and frameworks ask again after a
+    # server error: they recover where it passes.
+    if cell["hung"] and direct and direct["raised"] and "error" not in cell["scenario"]:
+        return Shown(end, f"the direct run raises, this goes on asking: {direct['raised']}")
     recovers = direct and "," in cell["scenario"] and direct["requests"] > 1 and not direct["raised"]
     if recovers and cell["raised"] and not is_blind(cell["scenario"], scenarios):
         return Shown(end, f"the direct run recovers, this does not: {cell['raised']}")
@@ -361,7 +365,7 @@ def judge_agent(cell, direct):
     if scenario in AGENT_MUST_RUN:
         times = AGENT_MUST_RUN[scenario]
         well = succeeded(cell) and cell["ran"] == times
-        return None if well else f"a complete call must run {times} time(s): {describe_agent(cell)}"
+        return None if well else f"a complete turn must run {times} call(s): {describe_agent(cell)}"
     if cell["via"] == "direct":
         return None
     if (cell["wire"], scenario) in AGENT_MAY_RUN:
@@ -375,6 +379,8 @@ def judge_agent(cell, direct):
     if cell["hung"]:
         loud = cell["retries"] == "lowered" and direct is not None and is_loud(direct)
         return "still asking, where the direct run fails loudly" if loud else None
+    if direct is not None and fails(direct) and not fails(cell):
+        return f"the direct run ends with exit code {direct['exit']}: {describe_agent(cell)}"
     return None if is_loud(cell) else f"the user was not told: {describe_agent(cell)}"
 
 
@@ -395,8 +401,13 @@ def succeeded(cell):
     return cell["exit"] == 0 and not cell["error"]
 
 
+def fails(cell):
+    """Whether a script sees the failure."""
+    return cell["exit"] not in (0, None)
+
+
 def is_loud(cell):
-    return cell["exit"] not in (0, None) or cell["error"]
+    return fails(cell) or cell["error"]
 
 
 def recovered(cell):

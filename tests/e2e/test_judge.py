@@ -100,6 +100,10 @@ class Frameworks(unittest.TestCase):
         self.assertTrue(wrong(failed, cell("guard", [], None, 1)))
         self.assertTrue(wrong(failed, cell("guard", ["a", "a"], None, 2)))
         self.assertTrue(wrong(failed, cell("guard", ["a"], None, 1)))
+        endless = dict(cell("guard", [], None, 5), hung=True)
+        self.assertTrue(wrong(failed, endless))
+        self.assertIsNone(wrong(dict(failed, raised=None, hung=True), endless))
+        self.assertIsNone(wrong(failed, dict(endless, scenario="error-late")))
 
     def test_directly_everything_is_a_fact(self):
         self.assertIsNone(run("cut-after-args", "direct", written=["whole"]))
@@ -127,6 +131,9 @@ class Agents(unittest.TestCase):
     def test_nothing_runs_from_an_unfinished_turn_and_the_user_is_told(self):
         self.assertIsNone(agent("cut-after-call"))
         self.assertIsNone(agent("cut-after-call", exit=0, error=True))
+        scripted = {"hung": False, "exit": 1}
+        self.assertIsNotNone(agent("cut-after-call", exit=0, error=True, direct=scripted))
+        self.assertIsNone(agent("cut-after-call", exit=1, direct=scripted))
         self.assertIsNotNone(agent("cut-after-call", ran=1))
         self.assertIsNotNone(agent("cut-after-call", exit=0))
 
