@@ -44,6 +44,10 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
 /// Shows how LLM responses ended and what to do about them.
 #[derive(Parser)]
 #[command(name = "endstop", version, about, after_help = exit::HELP)]

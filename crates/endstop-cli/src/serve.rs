@@ -132,7 +132,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Otherwise, once a buffer of some megabytes was freed, glibc takes the next ones from the heaps of its
 /// threads, which keep them: large events would take several times the memory that is in use, for good.
 /// A setting of the operator stands.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(all(target_os = "linux", target_env = "gnu", not(feature = "jemalloc")))]
 fn return_large_buffers() {
     use std::os::unix::process::CommandExt as _;
     const THRESHOLD: &str = "MALLOC_MMAP_THRESHOLD_";
@@ -150,7 +150,7 @@ fn return_large_buffers() {
 }
 
 /// Other allocators return large buffers.
-#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+#[cfg(not(all(target_os = "linux", target_env = "gnu", not(feature = "jemalloc"))))]
 fn return_large_buffers() {}
 
 /// Reads the configuration: the file, then the arguments. `sim` is the URL of a simulator, to which

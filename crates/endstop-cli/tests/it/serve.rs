@@ -297,7 +297,7 @@ fn a_log_that_nobody_reads_stops_nothing() {
 }
 
 /// glibc reads its setting at the start of the process alone.
-#[cfg(all(target_os = "linux", target_env = "gnu"))]
+#[cfg(all(target_os = "linux", target_env = "gnu", not(feature = "jemalloc")))]
 #[test]
 fn the_allocator_returns_large_buffers() {
     let folder = Folder::new("serve-allocator");
@@ -312,4 +312,40 @@ fn the_allocator_returns_large_buffers() {
     let arguments = std::fs::read(format!("{process}/cmdline")).unwrap();
     let arguments: Vec<&[u8]> = arguments.split(|byte| *byte == 0).skip(1).collect();
     assert_eq!(arguments, [&b"serve"[..], b"--config", config.as_bytes(), b""]);
+}
+
+/// Memory of a process, in bytes.
+#[cfg(feature = "jemalloc")]
+fn memory_of(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
+}
+
+/// Most of the memory of connections is returned after they have left.
+#[cfg(feature = "jemalloc")]
+#[test]
+fn connections_that_left_return_their_memory() {
+    let folder = Folder::new("serve-memory");
+    let config =
+        folder.write("endstop.toml", "listen = '127.0.0.1:0'\nadmin = 'off'\nstore = 'off'");
+    let running = Running::start(&config);
+    let memory = || memory_of(running.child.id());
+    let before = memory();
+    let connections: Vec<TcpStream> = (0..400)
+        .map(|_| {
+            let mut stream = TcpStream::connect(&running.address).unwrap();
+            stream.write_all(b"GET /nothing HTTP/1.1\r\nhost: x\r\n\r\n").unwrap();
+            assert!(stream.read(&mut [0; 100]).unwrap() > 0);
+            stream
+        })
+        .collect();
+    let during = memory();
+    assert!(during > before + (2 << 20), "{before} {during}");
+    drop(connections);
+    let until = Instant::now() + Duration::from_secs(120);
+    while memory() - before.min(memory()) > (during - before) / 2 {
+        assert!(Instant::now() < until, "{before}, {during}, then {}", memory());
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }
