@@ -60,8 +60,7 @@ def ask(endstop, keep_waiting):
         sim, port = servers.free_port(), servers.free_port()
         command = [endstop, "sim", "--listen", f"127.0.0.1:{sim}", "--pace", str(PACE)]
         stack.enter_context(servers.server(command, sim, scratch / "sim.log"))
-        config = servers.gateway_config(scratch, "guard", port, sim)
-        config.write_text(config.read_text() + f'[limits]\nkeep_waiting = "{keep_waiting}"\n')
+        config = servers.gateway_config(scratch, "guard", port, sim, keep_waiting)
         command = [endstop, "serve", "--config", config]
         stack.enter_context(servers.server(command, port, scratch / "guard.log"))
         python = install.python("sdks", say)

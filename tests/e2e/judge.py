@@ -14,14 +14,18 @@ from typing import NamedTuple
 
 from cells import BARE, WITHOUT_PARAMETERS
 
-FINISHED = ["complete", "tool-call", "length"]
+# The late one is held for so long that the gateway sends keep-alives.
+FINISHED = ["complete", "tool-call", "tool-call-late=1500", "length"]
 UNFINISHED = [
     "cut-before-word", "cut-in-tool-call", "cut-after-args", "length-whole-args",
     "done-without-word-tool-call", "unknown-word-tool-call",
 ]  # fmt: skip
 
 # Complete calls, and how often the tool must run: neither less nor more.
-MUST_RUN = {"tool-call": 1, "tool-call-parallel": 2, "tool-call-stop": 1, "tool-call-no-args": 1}
+MUST_RUN = {
+    "tool-call": 1, "tool-call-parallel": 2, "tool-call-stop": 1, "tool-call-no-args": 1,
+    "tool-call-late=1500": 1,
+}  # fmt: skip
 # Nothing may be run from these, and the caller must be told.
 MUST_RAISE = [
     "cut-in-tool-call", "cut-after-args", "cut-after-call", "cut-in-second-call",
@@ -40,7 +44,9 @@ RETRY_SCENARIOS = ["cut-after-args", "length-whole-args", "error-late"]
 ONCE_SCENARIOS = ["cut-after-args,tool-call", "error-after-call,tool-call", "reset,tool-call"]
 
 # Agents: complete calls, and how often the tool must run.
-AGENT_MUST_RUN = {"tool-call": 1, "tool-call-parallel": 2, "tool-call-no-args": 1}
+AGENT_MUST_RUN = {
+    "tool-call": 1, "tool-call-parallel": 2, "tool-call-no-args": 1, "tool-call-late=1500": 1,
+}  # fmt: skip
 # Complete, but odd: behind guard as directly, or refused loudly.
 AGENT_MAY_RUN = {
     ("OpenAI chat", "no-marker-tool-call"): 1,

@@ -58,7 +58,7 @@ def build(root, say):
     return target / "release" / "endstop"
 
 
-def gateway_config(cache, mode, port, sim):
+def gateway_config(cache, mode, port, sim, keep_waiting="300ms"):
     lines = [
         f'listen = "127.0.0.1:{port}"',
         f'admin = "127.0.0.1:{free_port()}"',
@@ -68,6 +68,8 @@ def gateway_config(cache, mode, port, sim):
     ]
     for name, path in UPSTREAMS.items():
         lines += [f"[upstreams.{name}]", f'base_url = "http://127.0.0.1:{sim}{path}"']
+    # By default below the hold of a late finish reason, so that clients get keep-alives.
+    lines += ["[limits]", f'keep_waiting = "{keep_waiting}"']
     file = cache / f"{mode}.toml"
     file.write_text("\n".join(lines) + "\n")
     return file

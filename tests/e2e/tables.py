@@ -7,6 +7,7 @@ SCENARIOS = {
     "tool-call": "complete tool call",
     "tool-call-parallel": "two complete tool calls",
     "tool-call-no-args": "complete call of a tool without parameters",
+    "tool-call-late=1500": "complete tool call, its finish reason 1.5 s later (keep-alives meanwhile)",
     "tool-call-stop": "complete tool call that ends with the finish reason of a natural stop",
     "cut-before-word": "connection closed after text, no finish reason",
     "done-without-word": "text, end marker, no finish reason",

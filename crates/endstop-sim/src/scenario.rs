@@ -199,6 +199,16 @@ fn half_call(scene: &Scene<'_>, answer: &mut Answer) {
     at_cap(scene, answer);
 }
 
+/// Sends the finish reason later than all before it, by the scenario's milliseconds.
+fn late_word(scene: &Scene<'_>, answer: &Answer) -> Script {
+    let mut script = scene.whole(answer);
+    if scene.ask.streamed {
+        let pause = Step::Wait(scene::milliseconds(scene.number(100)));
+        script.steps.insert(scene.before_word(answer).len(), pause);
+    }
+    script
+}
+
 /// Sets the output usage to the token limit, if the request has one.
 fn at_cap(scene: &Scene<'_>, answer: &mut Answer) {
     if let (Some(usage), Some(cap)) = (answer.usage.as_mut(), scene.ask.cap) {
@@ -384,6 +394,16 @@ pub static ALL: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
+        name: "tool-call-late",
+        value: value("MS", "100"),
+        about: "A complete tool call, and this many milliseconds later its finish reason.",
+        on: tools,
+        want: |wire, _| called(wire),
+        shape: |scene, answer| scene.calls(answer, 1, End::ToolCall),
+        play: late_word,
+        ..PLAIN
+    },
+    Scenario {
         name: "tool-call-parallel",
         about: "Calls the first tool twice in one response.",
         on: tools,
@@ -493,14 +513,7 @@ pub static ALL: &[Scenario] = &[
             answer.each(|choice| choice.end = End::Length);
             at_cap(scene, answer);
         },
-        play: |scene, answer| {
-            let mut script = scene.whole(answer);
-            if scene.ask.streamed {
-                let pause = Step::Wait(scene::milliseconds(scene.number(100)));
-                script.steps.insert(scene.before_word(answer).len(), pause);
-            }
-            script
-        },
+        play: late_word,
         ..PLAIN
     },
     // Ends without a finish reason, and finish reasons without an end.
