@@ -42,7 +42,10 @@ impl Shared {
     /// # Errors
     /// The store's address is wrong, or the data directory cannot be used.
     pub fn new(settings: Settings) -> Result<Self, Error> {
-        let watch = Arc::new(Watch::new(settings.config.keep, settings.config.log));
+        let watch = Watch::new(settings.config.keep, settings.config.log);
+        // Nobody could read the metrics of a gateway without a listener for operators.
+        let counts = settings.config.admin.is_some();
+        let watch = Arc::new(if counts { watch.counting(Arc::default()) } else { watch });
         let recording = Recorder::open(&settings.config)?;
         let settings = RwLock::new(Arc::new(settings));
         let (live, retries) = (Arc::new(Live::default()), Retries::default());

@@ -175,6 +175,13 @@ impl Recorder {
         Some((store.status(), sinks.collect()))
     }
 
+    /// Returns the state of the spool, of the store and of the sinks, by their names.
+    pub(crate) fn health(&self) -> (spool::Status, BTreeMap<String, loader::Status>) {
+        let (store, mut sinks) = self.loading().unwrap_or_default();
+        sinks.insert(endstop_store::STORE.to_owned(), store);
+        (self.spool.status(), sinks)
+    }
+
     /// Queries the store. Blocks.
     ///
     /// # Errors

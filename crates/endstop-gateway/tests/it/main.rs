@@ -18,6 +18,7 @@ mod identity;
 mod kept;
 mod leaving;
 mod ledger;
+mod metrics;
 mod record;
 mod requests;
 mod secrets;

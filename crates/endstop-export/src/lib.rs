@@ -1,0 +1,23 @@
+//! Exporters: how LLM responses ended, in the words of the tools that operators look at.
+//!
+//! [`Metrics`] counts the observations of a client or a gateway, and writes them as Prometheus reads them.
+//!
+//! ```
+//! use endstop::{Reason, Record};
+//! use endstop_export::Metrics;
+//! use endstop_turn::observation::{Observation, Subscriber as _, TerminationDetected};
+//!
+//! let metrics = Metrics::default();
+//! let record = Record { provider: "openai".into(), reason: "complete".into(), ..Record::default() };
+//! let ended = TerminationDetected::new(&record, Reason::Complete, None);
+//! metrics.event(&Observation::TerminationDetected(ended));
+//! assert!(metrics.text().contains("endstop_responses_total{provider=\"openai\""));
+//! ```
+//!
+//! This crate knows no store and no gateway, so that programs with the client alone can use it.
+
+#![forbid(unsafe_code)]
+
+pub mod metrics;
+
+pub use metrics::Metrics;
