@@ -14,10 +14,19 @@
 //! assert!(metrics.text().contains("endstop_responses_total{provider=\"openai\""));
 //! ```
 //!
+//! [`open`] makes an [`Exporter`] of records: to Axiom, or to OpenTelemetry by OTLP.
+//!
 //! This crate knows no store and no gateway, so that programs with the client alone can use it.
 
 #![forbid(unsafe_code)]
 
+pub mod axiom;
+mod error;
+mod exporter;
+mod http;
 pub mod metrics;
+pub mod otlp;
 
+pub use error::Error;
+pub use exporter::{Exporter, Noted, is_exporter, open, secret_from_file};
 pub use metrics::Metrics;

@@ -17,13 +17,25 @@ use endstop_turn::observation::{
     DetectionFault, Observation, RecordDropped, Subscriber, TerminationDetected, TurnStep,
 };
 
-use histogram::{ATTEMPTS, Histogram, NANOSECONDS, SECONDS};
+use histogram::{ATTEMPTS, Counts, Histogram, NANOSECONDS, SECONDS};
 pub(crate) use models::Ends;
 use models::{Model, Models};
 
 pub use models::{MODELS, OTHER};
 pub use names::METRICS;
 pub use text::{CONTENT_TYPE, Kind, MetricInfo, Samples, Text};
+
+/// The counters of one model at one time.
+#[derive(Debug)]
+pub(crate) struct ModelCounts {
+    pub(crate) provider: String,
+    pub(crate) model: String,
+    pub(crate) durations: Vec<(Ends, Counts)>,
+    pub(crate) input: Counts,
+    pub(crate) output: Counts,
+    pub(crate) reasoning: u64,
+    pub(crate) cached: u64,
+}
 
 /// Label sets that one of the rarer counters may have.
 const RARE: usize = 500;
@@ -131,6 +143,23 @@ impl Metrics {
     #[must_use]
     pub fn started(&self) -> SystemTime {
         self.started
+    }
+
+    /// Returns the counters of all models.
+    pub(crate) fn models(&self) -> Vec<ModelCounts> {
+        let mut all = Vec::new();
+        self.models.each(|provider, model, counters| {
+            all.push(ModelCounts {
+                provider: provider.to_owned(),
+                model: model.to_owned(),
+                durations: counters.durations(),
+                input: counters.input.counts(),
+                output: counters.output.counts(),
+                reasoning: counters.reasoning.load(Ordering::Relaxed),
+                cached: counters.cached.load(Ordering::Relaxed),
+            });
+        });
+        all
     }
 
     /// Counts entries that an exporter could not send and does not keep.

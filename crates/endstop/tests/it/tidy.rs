@@ -48,8 +48,14 @@ fn above(name: &str) -> Vec<PathBuf> {
 }
 
 /// Crates that use the core, and must not know wires either.
-const ABOVE: &[&str] =
-    &["endstop-turn", "endstop-client", "endstop-gateway", "endstop-store", "endstop-cli"];
+const ABOVE: &[&str] = &[
+    "endstop-turn",
+    "endstop-client",
+    "endstop-export",
+    "endstop-gateway",
+    "endstop-store",
+    "endstop-cli",
+];
 
 /// Ids of providers and dialects.
 fn ids() -> impl Iterator<Item = &'static str> {
