@@ -16,17 +16,21 @@
 //!
 //! [`open`] makes an [`Exporter`] of records: to Axiom, or to OpenTelemetry by OTLP.
 //!
+//! [`Background`] is a subscriber that sends records by such an exporter, for programs with the client alone.
+//!
 //! This crate knows no store and no gateway, so that programs with the client alone can use it.
 
 #![forbid(unsafe_code)]
 
 pub mod axiom;
+mod background;
 mod error;
 mod exporter;
 mod http;
 pub mod metrics;
 pub mod otlp;
 
+pub use background::Background;
 pub use error::Error;
 pub use exporter::{Exporter, Noted, is_exporter, open, secret_from_file};
 pub use metrics::Metrics;

@@ -27,7 +27,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
-use endstop_gateway::config::{Log, UpstreamConfig};
+use endstop_gateway::config::{Log, SinkConfig, UpstreamConfig};
 use endstop_gateway::{Config, Gateway};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
@@ -217,6 +217,17 @@ fn serve(upstream: &str, exporters: &str) -> ExitCode {
     };
     if exporters != "off" {
         config.admin = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    }
+    if exporters == "dead" {
+        let token = data.path().join("token");
+        std::fs::write(&token, "xaat-none").unwrap();
+        for (name, url) in
+            [("axiom", "axiom:http://127.0.0.1:1"), ("otlp", "otlp:http://127.0.0.1:1")]
+        {
+            let (url, token_file) = (Some(url.to_owned()), Some(token.clone()));
+            let sink = SinkConfig { url, token_file, ..SinkConfig::default() };
+            config.sinks.insert(name.to_owned(), sink);
+        }
     }
     let base_url = Some(format!("{upstream}/v1"));
     let openai = UpstreamConfig { base_url, ..UpstreamConfig::default() };

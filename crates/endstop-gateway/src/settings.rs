@@ -43,10 +43,12 @@ impl Shared {
     /// The store's address is wrong, or the data directory cannot be used.
     pub fn new(settings: Settings) -> Result<Self, Error> {
         let watch = Watch::new(settings.config.keep, settings.config.log);
-        // Nobody could read the metrics of a gateway without a listener for operators.
-        let counts = settings.config.admin.is_some();
+        // Operators read the metrics, or an exporter sends them.
+        let is_otlp = |url: &String| url.starts_with("otlp:");
+        let counts =
+            settings.config.admin.is_some() || settings.config.sinks()?.values().any(is_otlp);
         let watch = Arc::new(if counts { watch.counting(Arc::default()) } else { watch });
-        let recording = Recorder::open(&settings.config)?;
+        let recording = Recorder::open(&settings.config, watch.metrics().cloned())?;
         let settings = RwLock::new(Arc::new(settings));
         let (live, retries) = (Arc::new(Live::default()), Retries::default());
         let (memory, rates) = (Arc::default(), Arc::default());

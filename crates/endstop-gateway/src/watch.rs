@@ -4,6 +4,7 @@
 //! Nothing here waits: the log has a bounded queue and a thread of its own, and listeners that fall
 //! behind miss endings and are told how many.
 
+pub(crate) mod exporting;
 pub(crate) mod health;
 mod log;
 pub(crate) mod mask;

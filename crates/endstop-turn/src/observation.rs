@@ -227,7 +227,7 @@ pub struct RecordDropped<'a> {
     /// Id of the response.
     #[serde(serialize_with = "short")]
     pub id: &'a str,
-    /// Cause: `spool_full`, or `queue_full` for an exporter.
+    /// Cause: `spool_full`, or of an exporter without a spool: `queue_full`, `refused` or `unsent`.
     pub cause: &'static str,
 }
 
