@@ -284,7 +284,7 @@ pub struct SinkConfig {
     /// Environment variable with that address, instead of `url`, such as `ENDSTOP_SINK_URL`: for an
     /// address with a password.
     pub url_env: Option<String>,
-    /// Environment variable with the token for Axiom or OTLP, such as `AXIOM_TOKEN`.
+    /// Environment variable with the token for `axiom:` or `otlp:`, such as `AXIOM_TOKEN`. Other sinks use none.
     pub token_env: Option<String>,
     /// File with that token, instead of `token_env`, such as `/etc/endstop/axiom-token`.
     pub token_file: Option<PathBuf>,

@@ -7,6 +7,7 @@
 )]
 
 mod background;
+mod deploy;
 mod metrics;
 mod otlp;
 mod stand_in;

@@ -279,6 +279,12 @@ pub(crate) fn check_store(config: &Config) -> Result<Vec<String>, Error> {
         if endstop_export::is_exporter(url) {
             continue;
         }
+        let sink = config.sinks.get(name);
+        if sink.is_some_and(|sink| sink.token_env.is_some() || sink.token_file.is_some()) {
+            notes.push(format!(
+                "sink `{name}`: its token is not used: only `axiom:` and `otlp:` take one"
+            ));
+        }
         match endstop_store::check_sink(url) {
             Ok(()) => {}
             Err(error @ endstop_store::Error::Url { .. }) => return Err(error.into()),
