@@ -51,7 +51,7 @@ impl Observer {
         };
         record.ask(wire, info);
         let number = self.responses.fetch_add(1, Ordering::Relaxed);
-        let times = (number % SAMPLE == 0).then(Box::default);
+        let times = number.is_multiple_of(SAMPLE).then(Box::default);
         Observed { began: Instant::now(), record, times }
     }
 

@@ -188,7 +188,7 @@ fn headers(
             ));
         }
         Some(org) if is_personal => {
-            headers.extend([header("AXIOM_ORG_ID", "x-axiom-org-id", org.trim())?])
+            headers.extend([header("AXIOM_ORG_ID", "x-axiom-org-id", org.trim())?]);
         }
         Some(_) | None => {}
     }

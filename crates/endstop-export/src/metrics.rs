@@ -136,7 +136,7 @@ impl Metrics {
     /// Returns whether the next response is to be timed: one of 64 is.
     #[must_use]
     pub fn samples(&self) -> bool {
-        self.responses.fetch_add(1, Ordering::Relaxed) % 64 == 0
+        self.responses.fetch_add(1, Ordering::Relaxed).is_multiple_of(64)
     }
 
     /// Returns the time since which it counts.
@@ -276,7 +276,12 @@ impl Metrics {
                 };
                 self.count(&names::TOOL_REPAIRS, &[provider, issue.name(), result]);
             }
-            _ => {}
+            TurnEvent::StopReasonObserved { .. }
+            | TurnEvent::RetryAttempt { .. }
+            | TurnEvent::ResumeAttempt { .. }
+            | TurnEvent::RequestResent { .. }
+            | TurnEvent::InputIgnored { .. }
+            | _ => {}
         }
     }
 

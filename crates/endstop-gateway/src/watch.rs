@@ -224,7 +224,11 @@ fn line(event: &Observation<'_>) -> Option<String> {
         Observation::DetectionFault(DetectionFault { dialect, kind, offset, .. }) => Some(format!(
             "a part of a response of {of} could not be read as {dialect}: {kind} within {offset} bytes"
         )),
-        _ => None,
+        Observation::StopReasonObserved(_)
+        | Observation::TerminationDetected(_)
+        | Observation::RecordDropped(_)
+        | Observation::Turn(_)
+        | _ => None,
     }
 }
 

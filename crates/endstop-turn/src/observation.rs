@@ -318,7 +318,6 @@ fn short<S: Serializer>(text: &str, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&clean(text, WORD_CAP))
 }
 
-#[expect(clippy::ref_option, reason = "serde hands over a reference to the field")]
 fn short_or_none<S: Serializer>(text: &Option<&str>, serializer: S) -> Result<S::Ok, S::Error> {
     match text {
         Some(text) => short(text, serializer),

@@ -12,7 +12,7 @@ use endstop_client::{
     Client, Ended, Limits, LoopState, Observation, RunEvent, Subscriber, Tool, ToolFuture,
     ToolRunEnd, tools, usd,
 };
-use endstop_turn::continuation::{TurnEnd, TurnEvent};
+use endstop_turn::continuation::TurnEnd;
 use endstop_turn::policy::{Action, Decision, DecisionContext, Money, Price, RuleChange};
 use serde_json::json;
 

@@ -30,13 +30,13 @@ pub(crate) fn metrics(counted: &Metrics, generation: Generation) -> Vec<Metric> 
         &TOKENS,
         models.iter().flat_map(|model| usage(&points, model)),
     ));
-    let sizes: [(&'static Term, fn(&ModelCounts) -> &Counts); 2] =
+    let sizes: [(&'static Term, OfCounts); 2] =
         [(&names::INPUT_SIZE, |model| &model.input), (&names::OUTPUT_SIZE, |model| &model.output)];
     for (term, of) in sizes {
         let each = models.iter().map(|model| (points.common(model), of(model).clone()));
         all.extend(points.histogram(term, &TOKENS, each));
     }
-    let sums: [(&'static Term, fn(&ModelCounts) -> u64); 4] = [
+    let sums: [(&'static Term, Of<u64>); 4] = [
         (&names::USAGE_INPUT, |model| model.input.sum),
         (&names::USAGE_OUTPUT, |model| model.output.sum),
         (&names::USAGE_CACHED, |model| model.cached),
@@ -54,6 +54,10 @@ pub(crate) fn metrics(counted: &Metrics, generation: Generation) -> Vec<Metric> 
     }
     all
 }
+
+/// A part of the counters of a model.
+type Of<T> = fn(&ModelCounts) -> T;
+type OfCounts = fn(&ModelCounts) -> &Counts;
 
 /// The times of all points, and the names that they have.
 struct Points {

@@ -37,11 +37,10 @@ fn queries(value: &Value, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             for (name, value) in fields {
-                match value {
-                    Value::String(text) if name == "expr" || name == "query" => {
-                        found.push(text.clone())
-                    }
-                    other => queries(other, found),
+                let text = value.as_str().filter(|_| name == "expr" || name == "query");
+                match text {
+                    Some(text) => found.push(text.to_owned()),
+                    None => queries(value, found),
                 }
             }
         }

@@ -69,7 +69,7 @@ impl StandIn {
         for event in self.events() {
             match newest.iter_mut().find(|known| known["id"] == event["id"]) {
                 Some(known) if known["sequence"].as_u64() < event["sequence"].as_u64() => {
-                    *known = event
+                    *known = event;
                 }
                 Some(_) => {}
                 None => newest.push(event),

@@ -44,7 +44,9 @@ pub(crate) fn opener(
     let exporter = endstop_export::open(&url, token, metrics);
     let exporter = exporter.map_err(|error| match error {
         endstop_export::Error::Setting { name, message } => wrong(format!("{name}: {message}")),
-        error => wrong(error.to_string()),
+        error @ (endstop_export::Error::Unavailable { .. }
+        | endstop_export::Error::Refused { .. }
+        | _) => wrong(error.to_string()),
     })?;
     // It remembers for how long its endpoint asked to wait.
     let exporter = Arc::new(Mutex::new(exporter));
@@ -79,6 +81,8 @@ fn of_store(error: endstop_export::Error) -> StoreError {
             StoreError::Unavailable { store: exporter, why }
         }
         Export::Refused { exporter, why } => StoreError::Refused { store: exporter, why },
-        error => StoreError::Refused { store: "the exporter".to_owned(), why: error.to_string() },
+        error @ (Export::Setting { .. } | _) => {
+            StoreError::Refused { store: "the exporter".to_owned(), why: error.to_string() }
+        }
     }
 }
