@@ -100,16 +100,19 @@ fn status(place: &Place) -> Result<ExitCode> {
 fn load_refused(LoadRefused { place, sink }: &LoadRefused) -> Result<ExitCode> {
     let dir = place.dir()?;
     let name = sink.as_deref().unwrap_or(endstop_store::STORE);
-    let url = match (sink, place.store.config()) {
+    let (mut opened, url) = match (sink, place.store.config()) {
         (Some(name), Some(file)) => {
             let store = Some(place.store.url()?);
             let config = Config { store, store_env: None, ..Config::from_file(file)? };
             let url = config.sinks()?.remove(name);
-            url.with_context(|| format!("{} has no sink `{name}`", file.display()))?
+            let url = url.with_context(|| format!("{} has no sink `{name}`", file.display()))?;
+            (endstop_gateway::open_sink(&config, name, &url)?, url)
         }
-        (Some(_) | None, _) => place.store.url()?,
+        (Some(_) | None, _) => {
+            let url = place.store.url()?;
+            (endstop_store::open_sink(&url)?, url)
+        }
     };
-    let mut opened = endstop_store::open_sink(&url)?;
     opened.migrate()?;
     let done = endstop_store::load_refused(&dir, name, &mut *opened)?;
     let mut out = io::stdout().lock();

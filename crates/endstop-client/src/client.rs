@@ -8,6 +8,7 @@ use endstop::Ending;
 use endstop::chat::{ChatMessage, ChatPart, ChatRequest, Image, Tool, ToolChoice};
 use endstop::registry::Registry;
 use endstop::signal::TerminationSignal;
+use endstop_turn::observation::Subscriber;
 use endstop_turn::policy::{Decision, DecisionContext, Policy, Strategy};
 use tokio::time::Instant;
 
@@ -15,9 +16,10 @@ use tokio::time::Instant;
 use crate::agent::Agent;
 use crate::error::Error;
 use crate::event::RunEvent;
+use crate::observe::Observer;
 use crate::queue::{Queue, Running};
 use crate::response::ChatResponse;
-use crate::subscriber::{Subscriber, Tracing};
+use crate::subscriber::Tracing;
 use crate::target::{Secret, Settings, Target, Variables};
 use crate::transport::{Timeouts, Transport};
 use crate::turn::{Driver, TurnState};
@@ -48,6 +50,7 @@ pub(crate) struct Inner {
     transport: Result<Transport, Error>,
     pub(crate) policy: Policy,
     pub(crate) subscribers: Subscribers,
+    pub(crate) observer: Observer,
     pub(crate) callback: Option<Callback>,
     pub(crate) clock: Clock,
 }
@@ -358,7 +361,9 @@ impl ClientBuilder {
         let Self { settings, timeouts, policy, subscribers, callback } = self;
         let transport = Transport::new(timeouts);
         let clock = Clock::new();
-        Client(Arc::new(Inner { settings, transport, policy, subscribers, callback, clock }))
+        let observer = Observer::default();
+        let inner = Inner { settings, transport, policy, subscribers, observer, callback, clock };
+        Client(Arc::new(inner))
     }
 }
 

@@ -41,6 +41,7 @@ pub mod layer;
 pub mod mcp;
 #[cfg(not(feature = "agent"))]
 mod no_agent;
+mod observe;
 mod queue;
 mod quota;
 mod response;
@@ -62,11 +63,12 @@ pub use client::{ChatStream, Client, ClientBuilder, LoopState, Request};
 pub use conversation::{ConversationReport, Flaw, analyze_conversation};
 #[cfg(feature = "agent")]
 pub use endstop_macros::tool;
+pub use endstop_turn::observation::{Observation, Subscriber};
 pub use error::Error;
 pub use event::RunEvent;
 pub use quota::{Quota, QuotaMetadata};
 pub use response::{AnswerPiece, ChatResponse, CompleteAnswer, Ended, PartialAnswer, Why};
-pub use subscriber::{EventContext, Subscriber, Tracing};
+pub use subscriber::Tracing;
 #[cfg(feature = "agent")]
 pub use tool::{SharedTool, Tool, ToolError, ToolFuture, ToolOutput};
 pub use transport::Timeouts;

@@ -21,6 +21,7 @@ use endstop_turn::continuation::{
     EndedResponse, Machine, Outcome, PlannedRequest, RequestKind, Step, Todo, TurnEvent, TurnInput,
     TurnStart,
 };
+use endstop_turn::observation::Observation;
 use endstop_turn::policy::{
     self, Action, Budget, Cause, Counter, Decision, Limit, Piece, Policy, Price, Terms,
 };
@@ -33,10 +34,10 @@ use crate::agent::Agency;
 use crate::client::{Inner, LoopState};
 use crate::error::Error;
 use crate::event::RunEvent;
+use crate::observe::Observed;
 use crate::queue::Queue;
 use crate::quota::QuotaMetadata;
 use crate::response::{AnswerPiece, ChatResponse, add, unproven};
-use crate::subscriber::EventContext;
 use crate::target::Target;
 use crate::transport::{Chunk, Incoming, NoResponse, Outgoing, Transport};
 
@@ -300,13 +301,8 @@ impl Driver {
     }
 
     fn tell(&self, event: &TurnEvent) {
-        let context = EventContext {
-            provider: self.target.wire.provider(),
-            model: &self.target.model,
-            turn: event.turn(),
-            iteration: self.state.machine.spent().iterations,
-        };
-        self.inner.subscribers.iter().for_each(|known| known.event(event, &context));
+        let told = Observation::of_turn(event, self.target.wire.provider(), &self.target.model);
+        self.inner.subscribers.iter().for_each(|known| known.event(&told));
         self.put(|| RunEvent::Turn(Box::new(event.clone())));
     }
 
@@ -381,6 +377,8 @@ impl Driver {
         let read_from = body.unwrap_or(&self.state.answer.body).as_bytes();
         let info = RequestInfo::from_request(&profile, &sent.path, read_from);
         let stored = body.and_then(|_| StoredStream::new(&profile, &info));
+        let turn = (self.state.machine.turn(), self.state.machine.spent().iterations);
+        let mut observed = self.inner.observer.begin(turn, (&self.target.wire, &sent.path), &info);
         let outgoing = Outgoing {
             target: &self.target,
             body,
@@ -406,9 +404,12 @@ impl Driver {
             Ok(incoming) => incoming,
             Err(NoResponse { end, .. }) => {
                 let reader = Reader::new(self.target.wire.clone(), Head::default(), info);
-                return self.ended(plan, reader.finish(end, |_| {}), Reply::default());
+                let ending = reader.finish(end, |_| {});
+                self.observe(observed, &ending);
+                return self.ended(plan, ending, Reply::default());
             }
         };
+        observed.head(incoming.status);
         self.state.answer.quota = std::mem::take(&mut incoming.quota);
         let head = Head { status: incoming.status, content_type: &incoming.content_type };
         let mut stored = stored.filter(|_| head.names_stream());
@@ -433,7 +434,9 @@ impl Driver {
             reply.content.as_mut().into_iter().for_each(|content| content.push(&bytes));
             let mut heard = Vec::new();
             let queue = self.queue.as_ref();
-            reader.read(&bytes, |event| reply.hear(&event, queue.map(|_| &mut heard)));
+            observed.read(|| {
+                reader.read(&bytes, |event| reply.hear(&event, queue.map(|_| &mut heard)));
+            });
             // What comes would not belong to the answer.
             let is_full = reply.is_full;
             if let Some(queue) = queue {
@@ -460,7 +463,14 @@ impl Driver {
         if let Some(queue) = queue {
             heard.into_iter().for_each(|event| queue.push(event));
         }
+        self.observe(observed, &ending);
         self.ended(plan, ending, reply)
+    }
+
+    /// Tells subscribers that a response is over.
+    fn observe(&self, observed: Observed, ending: &Ending) {
+        let Inner { observer, subscribers, .. } = &*self.inner;
+        observer.ended(subscribers, &self.target.wire, observed, ending);
     }
 
     /// Returns the end of a request's time.

@@ -4,8 +4,12 @@
 //! guard mode that records to its spool: per plain answer, and per event of a stream.
 //! `benches/costs.txt` holds the accepted numbers. A rise of more than 3 % fails.
 //!
-//! `cargo bench -p endstop-gateway --bench gate` compares; `-- write` writes the numbers anew. It
-//! needs valgrind and strace. `serve UPSTREAM` is the gateway that is measured, until its input ends.
+//! The same responses are measured with exporters on, and with exporters whose endpoints are dead, on the
+//! threads that serve. They may cost at most 1 % more than without.
+//!
+//! `cargo bench -p endstop-gateway --bench gate` compares; `-- write` writes the numbers anew, `-- export`
+//! measures the exporters alone. It needs valgrind and strace. `serve UPSTREAM EXPORTERS` is the gateway that
+//! is measured, until its input ends.
 
 #![expect(
     clippy::unwrap_used,
@@ -23,7 +27,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 
-use endstop_gateway::config::{Log, UpstreamConfig};
+use endstop_gateway::config::{Log, SinkConfig, UpstreamConfig};
 use endstop_gateway::{Config, Gateway};
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
@@ -43,13 +47,17 @@ fn main() -> ExitCode {
     let arguments: Vec<String> =
         std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [] => compare(&measure()),
+        [] => match (compare(&measure()), compare_exporters()) {
+            (ExitCode::SUCCESS, code) => code,
+            (code, _) => code,
+        },
+        ["export"] => compare_exporters(),
         ["write"] => {
             std::fs::write(costs_file(), table(&measure())).unwrap();
             ExitCode::SUCCESS
         }
-        ["serve", upstream] => serve(upstream),
-        _ => panic!("usage: gate [write | serve UPSTREAM]"),
+        ["serve", upstream, exporters] => serve(upstream, exporters),
+        _ => panic!("usage: gate [write | export | serve UPSTREAM EXPORTERS]"),
     }
 }
 
@@ -79,8 +87,58 @@ fn measure() -> Vec<Cost> {
     workloads.map(cost).into()
 }
 
+/// Exporters of the gateways that are compared. The first is without.
+const EXPORTERS: [&str; 3] = ["off", "on", "dead"];
+/// Part that exporters may add to a response.
+const MAX_EXPORT: f64 = 0.01;
+
+/// Compares the instructions per response on the threads that serve, with and without exporters.
+fn compare_exporters() -> ExitCode {
+    let upstream = mock();
+    let mut code = ExitCode::SUCCESS;
+    for (name, model) in [("plain answer", "plain"), ("stream", "stream")] {
+        let cost = |exporters: &str| {
+            let count = |runs| serving_instructions(upstream, model, runs, exporters);
+            (count(RUNS.1) - count(RUNS.0)) / f64::from(RUNS.1 - RUNS.0)
+        };
+        let [off, on, dead] = EXPORTERS.map(cost);
+        let share = |cost: f64| 100.0 * (cost / off - 1.0);
+        println!(
+            "{name:<16} {off:>9.0} without exporters, {on:>9.0} with ({:+.2} %), {dead:>9.0} with dead ones \
+             ({:+.2} %)",
+            share(on),
+            share(dead)
+        );
+        if on.max(dead) > off * (1.0 + MAX_EXPORT) {
+            eprintln!("{name}: exporters add more than {} %", 100.0 * MAX_EXPORT);
+            code = ExitCode::FAILURE;
+        }
+    }
+    code
+}
+
+/// Returns the instructions of the threads that serve requests.
+fn serving_instructions(upstream: SocketAddr, model: &str, runs: u32, exporters: &str) -> f64 {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new("valgrind");
+    command.args(["--tool=callgrind", "--quiet", "--separate-threads=yes"]);
+    command.arg(format!("--callgrind-out-file={}", folder.path().join("out").display()));
+    Served::start(&mut command, upstream, exporters).run(model, runs);
+    let files = std::fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().path());
+    let texts = files.map(|file| std::fs::read_to_string(file).unwrap());
+    // Only these threads know the functions of a response.
+    let serving = texts.filter(|text| text.contains("endstop_gateway::serve::"));
+    let total = |text: String| {
+        let total = text.lines().find_map(|line| line.strip_prefix("totals: ")).unwrap();
+        total.trim().parse::<f64>().unwrap()
+    };
+    let all: Vec<f64> = serving.map(total).collect();
+    assert!(!all.is_empty(), "no thread has served");
+    all.into_iter().sum()
+}
+
 fn allocations(upstream: SocketAddr, model: &str, runs: u32) -> f64 {
-    Served::start(&mut Command::new("env"), upstream).run(model, runs)
+    Served::start(&mut Command::new("env"), upstream, "off").run(model, runs)
 }
 
 fn instructions(upstream: SocketAddr, model: &str, runs: u32) -> f64 {
@@ -88,7 +146,7 @@ fn instructions(upstream: SocketAddr, model: &str, runs: u32) -> f64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=callgrind", "--quiet"]);
     command.arg(format!("--callgrind-out-file={}", out.display()));
-    Served::start(&mut command, upstream).run(model, runs);
+    Served::start(&mut command, upstream, "off").run(model, runs);
     let text = std::fs::read_to_string(out).unwrap();
     let total = text.lines().find_map(|line| line.strip_prefix("totals: ")).unwrap();
     total.trim().parse().unwrap()
@@ -98,7 +156,7 @@ fn system_calls(upstream: SocketAddr, model: &str, runs: u32) -> f64 {
     let out = beside("strace");
     let mut command = Command::new("strace");
     command.args(["-f", "-c", "-o"]).arg(&out);
-    Served::start(&mut command, upstream).run(model, runs);
+    Served::start(&mut command, upstream, "off").run(model, runs);
     let text = std::fs::read_to_string(out).unwrap();
     let total = text.lines().find(|line| line.ends_with(" total")).unwrap();
     total.split_whitespace().nth(3).unwrap().parse().unwrap()
@@ -117,11 +175,12 @@ struct Served {
 
 impl Served {
     /// Starts a gateway as an argument of this command.
-    fn start(command: &mut Command, upstream: SocketAddr) -> Self {
+    fn start(command: &mut Command, upstream: SocketAddr, exporters: &str) -> Self {
         command
             .arg(std::env::current_exe().unwrap())
             .arg("serve")
-            .arg(format!("http://{upstream}"));
+            .arg(format!("http://{upstream}"))
+            .arg(exporters);
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = spawned.expect("apt-get install valgrind strace");
         let mut output = BufReader::new(child.stdout.take().unwrap());
@@ -143,7 +202,7 @@ impl Served {
 }
 
 /// Serves until the input ends; then prints the number of allocations.
-fn serve(upstream: &str) -> ExitCode {
+fn serve(upstream: &str, exporters: &str) -> ExitCode {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     let data = tempfile::tempdir().unwrap();
@@ -156,6 +215,20 @@ fn serve(upstream: &str) -> ExitCode {
         data: Some(data.path().to_owned()),
         ..Config::default()
     };
+    if exporters != "off" {
+        config.admin = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+    }
+    if exporters == "dead" {
+        let token = data.path().join("token");
+        std::fs::write(&token, "xaat-none").unwrap();
+        for (name, url) in
+            [("axiom", "axiom:http://127.0.0.1:1"), ("otlp", "otlp:http://127.0.0.1:1")]
+        {
+            let (url, token_file) = (Some(url.to_owned()), Some(token.clone()));
+            let sink = SinkConfig { url, token_file, ..SinkConfig::default() };
+            config.sinks.insert(name.to_owned(), sink);
+        }
+    }
     let base_url = Some(format!("{upstream}/v1"));
     let openai = UpstreamConfig { base_url, ..UpstreamConfig::default() };
     config.upstreams.insert("openai".to_owned(), openai);

@@ -17,6 +17,7 @@ use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::get;
 use axum::{Json, Router};
 use bytes::Bytes;
+use endstop_export::metrics::CONTENT_TYPE;
 use endstop_store::view::EndingView;
 use endstop_store::{Error as StoreError, Store};
 use futures_util::stream::{self, Stream, StreamExt as _};
@@ -30,6 +31,7 @@ use tower_service::Service as _;
 use crate::client::connection::{Busy, Phase};
 use crate::client::origin::{self, Foreign};
 use crate::settings::Shared;
+use crate::watch::health;
 use crate::watch::recent::Wanted;
 use query::{Asking, asked, wanted};
 
@@ -103,6 +105,7 @@ pub fn router(admin: Admin) -> Router {
         .route("/endstop/v1/report", get(report))
         .route("/endstop/v1/words", get(words))
         .route("/endstop/v1/upstreams", get(upstreams))
+        .route("/metrics", get(metrics))
         .layer(middleware::from_fn_with_state(admin.clone(), authorize));
     Router::new()
         .route("/healthz", get(|| async { Json(json!({ "ok": true })) }))
@@ -328,6 +331,13 @@ fn records(admin: Admin, wanted: Wanted) -> impl Stream<Item = Result<Event, Inf
             return Some((Ok(event), (listening, wanted)));
         }
     })
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    let Some(text) = health::text(&admin.shared) else {
+        return wrong(StatusCode::NOT_FOUND, "endings are not counted");
+    };
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response()
 }
 
 async fn upstreams(State(admin): State<Admin>) -> Response {

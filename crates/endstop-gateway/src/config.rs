@@ -278,12 +278,16 @@ impl Default for RecordConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SinkConfig {
-    /// Address, such as `jsonl:/var/log/endstop/endings.jsonl`; also `sqlite:FILE` or
-    /// `postgres://…`.
+    /// Address, such as `jsonl:/var/log/endstop/endings.jsonl`; also `sqlite:FILE`, `postgres://…`, `axiom:` or
+    /// `otlp:`, see docs/observability.md.
     pub url: Option<String>,
     /// Environment variable with that address, instead of `url`, such as `ENDSTOP_SINK_URL`: for an
     /// address with a password.
     pub url_env: Option<String>,
+    /// Environment variable with the token for `axiom:` or `otlp:`, such as `AXIOM_TOKEN`. Other sinks use none.
+    pub token_env: Option<String>,
+    /// File with that token, instead of `token_env`, such as `/etc/endstop/axiom-token`.
+    pub token_file: Option<PathBuf>,
     /// Endings that it takes when it is new.
     pub from: Start,
     /// Age from which rows of a store are deleted, such as `7d`; looked for once an hour. Rows stay

@@ -8,6 +8,7 @@ use endstop::frame::Broken;
 use endstop::provider::REQUEST_ID_HEADERS;
 use endstop::{Ending, Head, Reason, Record, RequestInfo, TransportEnd, Watcher, Wire};
 use endstop_store::spool::{Spool, Ticket};
+use endstop_turn::observation::DetectionTimes;
 use endstop_turn::policy::{Action, Budget, DecisionContext, decide};
 use hyper::header::{HeaderMap, HeaderName};
 use hyper::{Request, Response, StatusCode};
@@ -47,6 +48,8 @@ pub(crate) struct Exchange {
     /// Decision about the ending, once it is made.
     decision: Option<&'static str>,
     ended: bool,
+    /// Time that reading took, if this response is in the sample that is timed.
+    times: Option<Box<DetectionTimes>>,
     /// The report about a plain response that its client has not taken in.
     unreported: Option<Arc<EndingReport>>,
     /// Bytes of that response that the client's connection did not take.
@@ -146,6 +149,7 @@ impl Exchange {
             terms,
             decision: None,
             ended: false,
+            times: shared.watch.samples().then(Box::default),
             unreported: None,
             undelivered: 0,
         })
@@ -200,6 +204,16 @@ impl Exchange {
         let mut watcher = watcher();
         watcher.stop(Broken::Corrupt);
         watcher
+    }
+
+    /// Reads a part of the response, and measures it if this response is in the sample.
+    #[inline]
+    pub(crate) fn timed<T>(&mut self, read: impl FnOnce() -> T) -> T {
+        let Some(times) = &mut self.times else { return read() };
+        let began = std::time::Instant::now();
+        let done = read();
+        times.add(began.elapsed());
+        done
     }
 
     /// Returns the id of the request.
@@ -356,7 +370,12 @@ impl Exchange {
         self.secrets.mask_ending(&mut ending, &self.wire, messages);
         self.shared.watch.look_for_unknown_word(&self.wire, &ending);
         let kept = std::mem::take(&mut self.record);
-        Some(Arc::new(EndingReport { kept, action, ending }))
+        let dropped = self.noted.as_ref().is_some_and(|noted| !noted.ticket.is_recorded());
+        if dropped {
+            self.shared.watch.dropped(&kept);
+        }
+        let detection = self.times.take().filter(|times| times.response_ns > 0);
+        Some(Arc::new(EndingReport { kept, action, ending, detection }))
     }
 
     /// Remembers a failed request, so that its retries are known.

@@ -53,3 +53,4 @@ pub use gateway::{Checked, Gateway, Handle};
 pub use reload::{Reloaded, restart_keys};
 pub use respond::guard;
 pub use settings::Settings;
+pub use watch::exporting::open_sink;

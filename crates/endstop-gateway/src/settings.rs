@@ -42,8 +42,13 @@ impl Shared {
     /// # Errors
     /// The store's address is wrong, or the data directory cannot be used.
     pub fn new(settings: Settings) -> Result<Self, Error> {
-        let watch = Arc::new(Watch::new(settings.config.keep, settings.config.log));
-        let recording = Recorder::open(&settings.config)?;
+        let watch = Watch::new(settings.config.keep, settings.config.log);
+        // Operators read the metrics, or an exporter sends them.
+        let is_otlp = |url: &String| url.starts_with("otlp:");
+        let counts =
+            settings.config.admin.is_some() || settings.config.sinks()?.values().any(is_otlp);
+        let watch = Arc::new(if counts { watch.counting(Arc::default()) } else { watch });
+        let recording = Recorder::open(&settings.config, watch.metrics().cloned())?;
         let settings = RwLock::new(Arc::new(settings));
         let (live, retries) = (Arc::new(Live::default()), Retries::default());
         let (memory, rates) = (Arc::default(), Arc::default());

@@ -27,5 +27,6 @@
 pub mod continuation;
 #[cfg(any(test, fuzzing))]
 pub mod fuzzing;
+pub mod observation;
 pub mod policy;
 pub mod splice;

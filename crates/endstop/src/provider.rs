@@ -138,6 +138,8 @@ pub struct Provider {
     pub others: &'static [Profile],
     /// Whether servers of others offer its API beside their own.
     pub offered_elsewhere: bool,
+    /// Name in OpenTelemetry's conventions for generative AI; empty if they have none for it.
+    pub opentelemetry: &'static str,
     /// Sources of these facts.
     pub source: &'static str,
 }

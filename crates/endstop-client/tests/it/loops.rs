@@ -9,10 +9,10 @@ use endstop::tool_call::{Call, Whole};
 use endstop::vocabulary::NormalizedStopReason;
 use endstop::{Ending, Reason};
 use endstop_client::{
-    Client, Ended, EventContext, Limits, LoopState, RunEvent, Subscriber, Tool, ToolFuture,
+    Client, Ended, Limits, LoopState, Observation, RunEvent, Subscriber, Tool, ToolFuture,
     ToolRunEnd, tools, usd,
 };
-use endstop_turn::continuation::{TurnEnd, TurnEvent};
+use endstop_turn::continuation::TurnEnd;
 use endstop_turn::policy::{Action, Decision, DecisionContext, Money, Price, RuleChange};
 use serde_json::json;
 
@@ -65,29 +65,37 @@ type Entry = (&'static str, String, String, String, u32);
 struct Kept(Arc<Mutex<Vec<Entry>>>);
 
 impl Subscriber for Kept {
-    fn event(&self, event: &TurnEvent, context: &EventContext<'_>) {
-        let EventContext { provider, model, turn, iteration, .. } = *context;
-        let entry = (event.name(), provider.into(), model.into(), turn.into(), iteration);
+    fn event(&self, event: &Observation<'_>) {
+        let (turn, iteration) = match event {
+            Observation::StopReasonObserved(event) => (event.turn, event.iteration),
+            Observation::TerminationDetected(event) => {
+                (&*event.record.turn_id, event.record.attempt)
+            }
+            Observation::Turn(step) => (step.event.turn(), 0),
+            other => panic!("{other:?}"),
+        };
+        let (provider, model) = (event.provider().to_owned(), event.model().to_owned());
+        let entry = (event.name(), provider, model, turn.to_owned(), iteration);
         self.0.lock().unwrap().push(entry);
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_subscriber_gets_the_four_events_with_their_turn() {
+async fn a_subscriber_gets_the_events_with_their_turn() {
     let sim = sim().await;
     let kept = Kept::default();
     let client = builder(&sim).subscriber(kept.clone()).build().unwrap();
     client.request(STORY).user("Tell.").max_tokens(40).send().await.unwrap();
     let events = std::mem::take(&mut *kept.0.lock().unwrap());
     let names: Vec<&str> = events.iter().map(|event| event.0).collect();
-    let pair = ["stop_reason_observed", "continuation_attempt"];
-    let mut want = pair.repeat(3);
-    want.extend(["stop_reason_observed", "continuation_terminated", "turn_ended"]);
+    let step = ["termination_detected", "stop_reason_observed", "continuation_attempt"];
+    let mut want = step.repeat(4);
+    want.splice(11.., ["continuation_terminated", "turn_ended"]);
     assert_eq!(names, want);
     let model = STORY.split_once('/').unwrap().1;
     assert!(events.iter().all(|event| event.1 == "anthropic" && event.2 == model), "{events:?}");
     assert!(events.iter().all(|event| !event.3.is_empty() && event.3 == events[0].3));
-    assert_eq!((events[0].4, events.last().unwrap().4), (1, 4));
+    assert_eq!((events[0].4, events[9].4), (1, 4));
     let save = chat::Tool {
         name: "save".to_owned(),
         description: String::new(),

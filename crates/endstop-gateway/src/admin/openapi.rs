@@ -104,6 +104,10 @@ pub fn openapi() -> Value {
                 "summary": "Where requests can go.", "responses": {
                     "200": { "description": "{ upstreams: [...] }" },
                     "401": { "description": "the token is missing or wrong" } } } },
+            "/metrics": { "get": {
+                "summary": "Counters and histograms, as Prometheus reads them.", "responses": {
+                    "200": { "description": "the metrics", "content": { "text/plain": {} } },
+                    "401": { "description": "the token is missing or wrong" } } } },
             "/endstop/v1/openapi.json": { "get": {
                 "summary": "This document.", "responses": ok("it") } },
         },

@@ -30,7 +30,7 @@ pub(super) async fn respond(
     bytes: Bytes,
     close: TransportEnd,
 ) -> Response<ClientBody> {
-    let ending = judge(&exchange, &headers, &bytes, close).await;
+    let ending = judge(&mut exchange, &headers, &bytes, close).await;
     let terms = exchange.terms();
     let disposition = disposition(&ending, terms, Some(status.as_u16()));
     let action = match &disposition {
@@ -61,7 +61,7 @@ pub(super) async fn respond(
 }
 
 async fn judge(
-    exchange: &Exchange,
+    exchange: &mut Exchange,
     headers: &HeaderMap,
     bytes: &Bytes,
     close: TransportEnd,
@@ -70,7 +70,7 @@ async fn judge(
     let watcher = exchange.watcher(text(headers, &header::CONTENT_TYPE), limit);
     match Decoder::new(&encodings(headers), bytes) {
         None if bytes.len() > LARGE => Box::pin(judge_large(watcher, bytes.clone(), close)).await,
-        None => watcher.finish_with(bytes, close),
+        None => exchange.timed(|| watcher.finish_with(bytes, close)),
         // Boxed, so that the futures of all responses are small.
         Some(decoder) => {
             let memory = exchange.shared().memory.begin();

@@ -442,7 +442,8 @@ impl Inner {
     fn hand_on(&mut self, bytes: &Bytes, out: &mut Pieces) {
         let Some(guard) = &mut self.guard else { return };
         let size = guard.unfinished_bytes() + bytes.len();
-        let mut next = aside(size, || guard.push(bytes, &mut |bytes| out.push(bytes)));
+        let read = || aside(size, || guard.push(bytes, &mut |bytes| out.push(bytes)));
+        let mut next = self.exchange.timed(read);
         let decoder = match &self.decoding {
             Decoding::Coded(coded) => coded.decoder.memory(),
             Decoding::Unknown(_) | Decoding::Plain | Decoding::Stopped => 0,

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use endstop_export::Metrics;
 use endstop_store::loader::{self, Loader};
 use endstop_store::spool::{self, Named, Recovery, Refusal, Spool, Tap, WhenFull};
 use endstop_store::{Found, Store};
@@ -15,6 +16,10 @@ use serde_json::{Value, json};
 
 use crate::config::{Config, SinkConfig};
 use crate::error::Error;
+use crate::watch::exporting;
+
+/// Longest time that a batch for an exporter may gather.
+const EXPORT_LINGER: Duration = Duration::from_secs(1);
 
 /// The spool and the store of endings.
 #[derive(Debug)]
@@ -59,7 +64,7 @@ impl Recorder {
     ///
     /// # Errors
     /// The store's address is wrong, or the data directory cannot be used.
-    pub fn open(config: &Config) -> Result<Option<Self>, Error> {
+    pub fn open(config: &Config, metrics: Option<Arc<Metrics>>) -> Result<Option<Self>, Error> {
         let sinks = config.sinks()?;
         let Some(store) = config.store()? else { return Ok(None) };
         let data = config.data_dir()?;
@@ -73,11 +78,14 @@ impl Recorder {
             Err(error) if error.is_retryable() => {}
             Err(error) => return Err(error.into()),
         }
-        for url in sinks.values() {
+        let mut openers = BTreeMap::new();
+        for (name, url) in sinks {
+            let mut open = exporting::opener(config, &name, &url, metrics.clone())?;
             // A sink may be down or refuse for now; only an address that is wrong stays so.
-            if let Err(error @ endstop_store::Error::Url { .. }) = endstop_store::open_sink(url) {
+            if let Err(error @ endstop_store::Error::Url { .. }) = open() {
                 return Err(error.into());
             }
+            openers.insert(name, (open, endstop_export::is_exporter(&url)));
         }
         let options = spool::Options {
             bytes: config.record.spool_bytes,
@@ -87,18 +95,21 @@ impl Recorder {
         };
         let (spool, recovery) = Spool::open(&data.join("spool"), options)?;
         let spool = Arc::new(spool);
-        let start = |tap: Tap, url: String, keep: Option<Duration>| {
-            let options = loader::Options { keep, ..loader::Options::default() };
-            Loader::spawn(tap, move || endstop_store::open_sink(&url), options)
+        let start = |tap: Tap, open: exporting::Open, options: loader::Options| {
+            Loader::spawn(tap, open, options)
         };
-        let mut loaders = Loaders {
-            store: start(spool.store(), store.clone(), config.record.keep)?,
-            sinks: BTreeMap::new(),
-        };
-        for (name, url) in sinks {
+        let url = store.clone();
+        let options = loader::Options { keep: config.record.keep, ..loader::Options::default() };
+        let open: exporting::Open = Box::new(move || endstop_store::open_sink(&url));
+        let mut loaders =
+            Loaders { store: start(spool.store(), open, options)?, sinks: BTreeMap::new() };
+        for (name, (open, exports)) in openers {
             let keep = config.sinks.get(&name).and_then(|sink| sink.keep);
+            let options = loader::Options { keep, ..loader::Options::default() };
+            // What becomes known soon after an end is sent with it, not once more.
+            let linger = if exports { EXPORT_LINGER } else { options.linger };
             let Some(tap) = spool.sink(&name) else { continue };
-            loaders.sinks.insert(name, start(tap, url, keep)?);
+            loaders.sinks.insert(name, start(tap, open, loader::Options { linger, ..options })?);
         }
         Ok(Some(Self {
             spool,
@@ -173,6 +184,13 @@ impl Recorder {
         let Loaders { store, sinks } = loaders.as_ref()?;
         let sinks = sinks.iter().map(|(name, loader)| (name.clone(), loader.status()));
         Some((store.status(), sinks.collect()))
+    }
+
+    /// Returns the state of the spool, of the store and of the sinks, by their names.
+    pub(crate) fn health(&self) -> (spool::Status, BTreeMap<String, loader::Status>) {
+        let (store, mut sinks) = self.loading().unwrap_or_default();
+        sinks.insert(endstop_store::STORE.to_owned(), store);
+        (self.spool.status(), sinks)
     }
 
     /// Queries the store. Blocks.
@@ -257,6 +275,16 @@ pub(crate) fn check_store(config: &Config) -> Result<Vec<String>, Error> {
     check_file(&store)?;
     let mut notes = check_main(config, &store)?;
     for (name, url) in &sinks {
+        drop(exporting::opener(config, name, url, None)?);
+        if endstop_export::is_exporter(url) {
+            continue;
+        }
+        let sink = config.sinks.get(name);
+        if sink.is_some_and(|sink| sink.token_env.is_some() || sink.token_file.is_some()) {
+            notes.push(format!(
+                "sink `{name}`: its token is not used: only `axiom:` and `otlp:` take one"
+            ));
+        }
         match endstop_store::check_sink(url) {
             Ok(()) => {}
             Err(error @ endstop_store::Error::Url { .. }) => return Err(error.into()),

@@ -295,6 +295,13 @@ impl Ask {
         self
     }
 
+    /// The same request for a plain response.
+    pub(crate) fn plain(self) -> Self {
+        let path = format!("/{}{}", self.wire.route, self.wire.plain_path);
+        let body = self.body.replace("\"stream\":true", "\"stream\":false");
+        Self { streamed: false, path, body, ..self }
+    }
+
     /// With a cap on its output, in every wire's field for it.
     pub(crate) fn capped(mut self, cap: u64) -> Self {
         let cap = format!(

@@ -11,6 +11,7 @@
 
 mod admission;
 mod client;
+mod exports;
 mod faults;
 mod hostile;
 mod hostile_answers;
@@ -18,6 +19,7 @@ mod identity;
 mod kept;
 mod leaving;
 mod ledger;
+mod metrics;
 mod record;
 mod requests;
 mod secrets;
@@ -25,3 +27,5 @@ mod secure;
 mod security;
 mod soak;
 mod sockets;
+#[path = "../../../endstop-export/tests/it/stand_in.rs"]
+mod stand_in;

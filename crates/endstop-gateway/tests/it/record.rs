@@ -47,12 +47,6 @@ fn said(record: &Record) -> [&str; 4] {
     ]
 }
 
-fn plain(ask: Ask) -> Ask {
-    let path = format!("/{}{}", ask.wire.route, ask.wire.plain_path);
-    let body = ask.body.replace("\"stream\":true", "\"stream\":false");
-    Ask { streamed: false, path, body, ..ask }
-}
-
 #[tokio::test]
 async fn every_ending_has_the_native_word_beside_ours() {
     let temp = tempfile::tempdir().unwrap();
@@ -90,7 +84,7 @@ async fn every_ending_has_the_native_word_beside_ours() {
         let mut attempts = [1, 2, 3, 1].into_iter();
         for mode in [Mode::Guard, Mode::Observe] {
             let ask = Ask::new(wire, scenario, mode).capped(4000);
-            for ask in [plain(ask.clone()), ask] {
+            for ask in [ask.clone().plain(), ask] {
                 let cut = scenario == "cut-before-word";
                 let streamed = ask.streamed;
                 let exchange = field.ask(ask).await;
@@ -137,7 +131,7 @@ async fn a_plain_answer_counts_as_far_as_it_was_handed_over() {
     field.sim.replay("large", reply);
     for mode in [Mode::Guard, Mode::Observe] {
         for leaves in [true, false] {
-            let ask = plain(Ask::new("openai-chat", "complete", mode)).replay("large", true);
+            let ask = Ask::new("openai-chat", "complete", mode).plain().replay("large", true);
             let socket = tokio::net::TcpSocket::new_v4().unwrap();
             // Without this the kernel takes in megabytes for a client that reads nothing.
             socket.set_recv_buffer_size(64 << 10).unwrap();

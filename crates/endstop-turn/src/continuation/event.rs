@@ -117,6 +117,9 @@ pub enum TurnEvent {
         cumulative_tokens: u64,
         /// Characters of the answer.
         cumulative_chars: u64,
+        /// Time since the turn began, in milliseconds.
+        #[serde(default)]
+        elapsed_ms: u64,
     },
     /// The turn is over. This is the last event and occurs once in every turn.
     TurnEnded {

@@ -214,6 +214,7 @@ impl TurnData {
                 pieces: self.pieces,
                 cumulative_tokens: self.spent.output_tokens,
                 cumulative_chars: self.kept_chars,
+                elapsed_ms: self.spent.elapsed_ms,
             });
         }
         trace.events.push(TurnEvent::TurnEnded {

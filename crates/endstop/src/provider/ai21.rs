@@ -26,5 +26,6 @@ pub static AI21: Provider = Provider {
         ..bedrock_ai21::PROFILE
     }],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "ai21 4.3.0",
 };

@@ -24,5 +24,6 @@ pub static ALEPH_ALPHA: Provider = Provider {
         ..openai_chat::PROFILE
     }],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "aleph-alpha-client 11.5.1",
 };

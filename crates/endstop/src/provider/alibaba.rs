@@ -58,6 +58,7 @@ pub static ALIBABA: Provider = Provider {
         Profile { provider: "alibaba", error_patterns: ERROR_PATTERNS, ..dashscope::PROFILE },
     ],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "dashscope 2.0.2; QwenLM/qwen-code#98, #3145; recorded, maruel/genai",
 };
 

@@ -24,5 +24,6 @@ pub static ANTHROPIC: Provider = Provider {
     main: Profile { provider: "anthropic", ..anthropic::PROFILE },
     others: &[Profile { provider: "anthropic", ..anthropic_complete::PROFILE }],
     offered_elsewhere: true,
+    opentelemetry: "anthropic",
     source: "anthropic 2.8.0; @anthropic-ai/sdk 1.8.0",
 };

@@ -65,6 +65,7 @@ pub static AZURE: Provider = Provider {
         },
     ],
     offered_elsewhere: false,
+    opentelemetry: "azure.ai.openai",
     source: "MicrosoftDocs/azure-ai-docs content-filter.md; @azure/openai 1.0.0-beta.13",
 };
 

@@ -28,5 +28,6 @@ pub static BASETEN: Provider = Provider {
     },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "recorded, maruel/genai; vllm @a014e35",
 };

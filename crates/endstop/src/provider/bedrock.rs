@@ -94,6 +94,7 @@ pub static BEDROCK: Provider = Provider {
         Profile { provider: "bedrock", paths: &["/invocations"], ..tgi::PROFILE },
     ],
     offered_elsewhere: false,
+    opentelemetry: "aws.bedrock",
     source: "botocore 1.44.0; anthropic 2.8.0 lib/bedrock; opentelemetry-instrumentation-botocore 0.66b2",
 };
 

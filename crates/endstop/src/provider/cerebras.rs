@@ -37,6 +37,7 @@ pub static CEREBRAS: Provider = Provider {
         ..openai_completions::PROFILE
     }],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "cerebras-cloud-sdk 1.91.0; recorded, maruel/genai",
 };
 

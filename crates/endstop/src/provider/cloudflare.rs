@@ -20,5 +20,6 @@ pub static CLOUDFLARE: Provider = Provider {
     main: Profile { provider: "cloudflare", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[Profile { provider: "cloudflare", ..cloudflare::PROFILE }],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "recorded, maruel/genai and others",
 };

@@ -26,5 +26,6 @@ pub static COHERE: Provider = Provider {
         Profile { provider: "cohere", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     ],
     offered_elsewhere: false,
+    opentelemetry: "cohere",
     source: "cohere 7.3.1; cohere-ai 8.1.0",
 };

@@ -34,6 +34,7 @@ pub static DATABRICKS: Provider = Provider {
     },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "databricks-sdk 0.162.0",
 };
 

@@ -49,6 +49,7 @@ pub static DEEPSEEK: Provider = Provider {
         Profile { provider: "deepseek", words: WORDS, ..openai_completions::PROFILE },
     ],
     offered_elsewhere: false,
+    opentelemetry: "deepseek",
     source: "DeepSeek asyncapi @4b91671; maruel/genai @66b63e6 providers/deepseek",
 };
 

@@ -21,5 +21,6 @@ pub static FIREWORKS: Provider = Provider {
     main: Profile { provider: "fireworks", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[Profile { provider: "fireworks", ..openai_completions::PROFILE }],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "fireworks-ai 1.2.30",
 };

@@ -29,6 +29,7 @@ pub static GITHUB: Provider = Provider {
     },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "azure-ai-inference 1.0.0b9; eslint/tsc-meetings#593",
 };
 

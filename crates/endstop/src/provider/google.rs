@@ -39,6 +39,7 @@ pub static GOOGLE: Provider = Provider {
         ..gemini_interactions::PROFILE
     }],
     offered_elsewhere: false,
+    opentelemetry: "gcp.gemini",
     source: "google-ai-generativelanguage 0.12.1; google-genai 3.1.0",
 };
 

@@ -32,6 +32,7 @@ pub static GROQ: Provider = Provider {
     },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "groq",
     source: "groq 1.7.0; recorded, pydantic/pydantic-ai and maruel/genai",
 };
 

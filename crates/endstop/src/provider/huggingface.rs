@@ -52,6 +52,7 @@ pub static HUGGINGFACE: Provider = Provider {
         },
     ],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "text-generation-inference @db931fc; huggingface_hub 2.4.0; recorded, maruel/genai",
 };
 

@@ -53,6 +53,7 @@ pub static LLAMACPP: Provider = Provider {
         },
     ],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "llama.cpp @b21e4de tools/server; recorded, maruel/genai; xllamacpp 2026.10.11549, run",
 };
 

@@ -27,6 +27,7 @@ pub static LMSTUDIO: Provider = Provider {
     },
     others: &[Profile { provider: "lmstudio", ..openai_completions::PROFILE }],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "lmstudio-ai/docs @c6854fb; lmstudio-bug-tracker#2339; anomalyco/opencode#5139",
 };
 

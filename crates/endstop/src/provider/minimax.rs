@@ -32,6 +32,7 @@ pub static MINIMAX: Provider = Provider {
         ..openai_responses::PROFILE
     }],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "MiniMax errorcode page; MiniMax-AI/MiniMax-M2#119; MiniMax-AI/cli",
 };
 

@@ -52,6 +52,7 @@ pub static MISTRAL: Provider = Provider {
     },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "mistral_ai",
     source: "mistralai 3.7.0; platform-docs-public @222f4ba",
 };
 

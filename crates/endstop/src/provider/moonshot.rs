@@ -40,6 +40,7 @@ pub static MOONSHOT: Provider = Provider {
     },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "moonshot_ai",
     source: "kimi-moonshot specification; MoonshotAI/kimi-cli @4a550ef; Kimi errors page",
 };
 

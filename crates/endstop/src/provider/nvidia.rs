@@ -29,5 +29,6 @@ pub static NVIDIA: Provider = Provider {
         },
     ],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "NIM API reference; vllm @a014e35",
 };

@@ -37,5 +37,6 @@ pub static OLLAMA: Provider = Provider {
         },
     ],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "ollama @fb30760; ollama 0.6.3",
 };

@@ -46,5 +46,6 @@ pub static OPENAI: Provider = Provider {
         Profile { provider: "openai", ..openai_assistants::PROFILE },
     ],
     offered_elsewhere: true,
+    opentelemetry: "openai",
     source: "openai 3.49.0; openai-openapi 2.3.0",
 };

@@ -41,6 +41,7 @@ pub static OPENAI_COMPATIBLE: Provider = Provider {
         },
     ],
     offered_elsewhere: true,
+    opentelemetry: "",
     source: "observed at the compatible hosts that each row names",
 };
 

@@ -43,6 +43,7 @@ pub static OPENROUTER: Provider = Provider {
         },
     ],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "OpenRouterTeam/docs @c26125a; openrouter 1.3.84",
 };
 

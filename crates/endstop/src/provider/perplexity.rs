@@ -35,6 +35,7 @@ pub static PERPLEXITY: Provider = Provider {
     },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "perplexity",
     source: "perplexityai 0.46.1; recorded, maruel/genai and crmne/ruby_llm",
 };
 

@@ -30,5 +30,6 @@ pub static REKA: Provider = Provider {
     },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "reka-api; docs.reka.ai",
 };

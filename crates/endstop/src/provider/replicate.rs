@@ -23,5 +23,6 @@ pub static REPLICATE: Provider = Provider {
     main: Profile { provider: "replicate", ..replicate::PROFILE },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "replicate 1.0.7",
 };

@@ -20,5 +20,6 @@ pub static SAMBANOVA: Provider = Provider {
     main: Profile { provider: "sambanova", caps: openai_chat::OLD_CAP, ..openai_chat::PROFILE },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "sambanova 1.13.0",
 };

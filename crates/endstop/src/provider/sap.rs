@@ -26,6 +26,7 @@ pub static SAP: Provider = Provider {
         Profile { provider: "sap", ..bedrock_converse::PROFILE },
     ],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "SAP/ai-sdk-js @42429d1",
 };
 

@@ -32,6 +32,7 @@ pub static SGLANG: Provider = Provider {
         Profile { provider: "sglang", ..openai_responses::PROFILE },
     ],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "sglang @cce0a12",
 };
 

@@ -29,5 +29,6 @@ pub static SNOWFLAKE: Provider = Provider {
     main: Profile { provider: "snowflake", ..openai_chat::PROFILE },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "recorded, pydantic/pydantic-ai; Cortex REST API documentation",
 };

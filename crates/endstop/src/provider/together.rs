@@ -27,6 +27,7 @@ pub static TOGETHER: Provider = Provider {
     },
     others: &[Profile { provider: "together", words: WORDS, ..openai_completions::PROFILE }],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "together 3.0.0; togethercomputer/openapi @090263a; recorded, maruel/genai",
 };
 

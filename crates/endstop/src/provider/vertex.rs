@@ -54,6 +54,7 @@ pub static VERTEX: Provider = Provider {
         Profile { provider: "vertex", ..openai_chat::PROFILE },
     ],
     offered_elsewhere: false,
+    opentelemetry: "gcp.vertex_ai",
     source: "google-cloud-aiplatform 2.6.0; discovery document 20261106; anthropic 2.8.0 lib/vertex",
 };
 

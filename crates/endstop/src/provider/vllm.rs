@@ -30,6 +30,7 @@ pub static VLLM: Provider = Provider {
         },
     ],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "vllm @a014e35",
 };
 

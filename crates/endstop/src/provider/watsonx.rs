@@ -29,6 +29,7 @@ pub static WATSONX: Provider = Provider {
         ..openai_chat::PROFILE
     }],
     offered_elsewhere: false,
+    opentelemetry: "ibm.watsonx.ai",
     source: "@ibm-cloud/watsonx-ai 1.7.16",
 };
 

@@ -25,5 +25,6 @@ pub static WRITER: Provider = Provider {
     },
     others: &[],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "writer-sdk; recorded, traceloop/openllmetry",
 };

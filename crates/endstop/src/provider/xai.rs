@@ -35,6 +35,7 @@ pub static XAI: Provider = Provider {
         ..openai_responses::PROFILE
     }],
     offered_elsewhere: false,
+    opentelemetry: "x_ai",
     source: "xai-proto @9700be4; vercel/ai @ed857f5 packages/xai",
 };
 

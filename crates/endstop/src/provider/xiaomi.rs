@@ -37,6 +37,7 @@ pub static XIAOMI: Provider = Provider {
         ..openai_responses::PROFILE
     }],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "maruel/genai @66b63e6 providers/mimo; MiMo error-codes page",
 };
 

@@ -42,6 +42,7 @@ pub static ZAI: Provider = Provider {
         ..openai_responses::PROFILE
     }],
     offered_elsewhere: false,
+    opentelemetry: "",
     source: "Zhipu specification @2b70661; Zhipu error codes, second-hand",
 };
 

@@ -48,8 +48,14 @@ fn above(name: &str) -> Vec<PathBuf> {
 }
 
 /// Crates that use the core, and must not know wires either.
-const ABOVE: &[&str] =
-    &["endstop-turn", "endstop-client", "endstop-gateway", "endstop-store", "endstop-cli"];
+const ABOVE: &[&str] = &[
+    "endstop-turn",
+    "endstop-client",
+    "endstop-export",
+    "endstop-gateway",
+    "endstop-store",
+    "endstop-cli",
+];
 
 /// Ids of providers and dialects.
 fn ids() -> impl Iterator<Item = &'static str> {
@@ -118,6 +124,7 @@ const OUR_COLUMNS: &[(&str, &[&str])] = &[
     ("endstop-client/src/target.rs", &["base_url"]),
     ("endstop-cli/src/env/agents.rs", &["OPENAI_API_KEY", "baseURL"]),
     ("endstop-cli/src/show.rs", &["created_at"]),
+    ("endstop-export/src/metrics/names.rs", &["finish_reason"]),
     ("endstop-store/src/backfill.rs", &["finish_reason", "native_finish_reason"]),
     ("endstop-store/src/columns.rs", &["created_at", "finish_reason", "native_finish_reason"]),
     ("endstop-store/src/postgres.rs", &["created_at"]),
@@ -209,6 +216,7 @@ const OURS_IN: &[(&str, &[&str])] = &[
     ("src/policy.rs", &["reason"]),
     ("src/policy/file.rs", &["reason"]),
     ("src/continuation/event.rs", &["event"]),
+    ("src/observation.rs", &["event"]),
     // The exchanged form of a signal, and the errors that frameworks put into their deltas.
     ("src/signal.rs", &["type"]),
     ("src/signal/stream.rs", &["error", "type"]),
