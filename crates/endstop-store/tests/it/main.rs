@@ -1,7 +1,8 @@
-//! One suite for every backend: SQLite, a real Postgres, and the same through a pooler in transaction
-//! mode. The servers are started by the tests and end with them.
+//! One suite for every backend: SQLite, a real Postgres, the same through a pooler in transaction mode, and
+//! ClickHouse. The servers are started by the tests and end with them.
 #![expect(
     clippy::unwrap_used,
+    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::string_slice,
@@ -9,6 +10,7 @@
 )]
 
 mod backfill;
+mod cluster;
 mod counts;
 mod foreign;
 mod migration;
