@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use endstop::Reason;
 use jiff::tz::TimeZone;
 
+use super::schema::{Dialect, Schema};
 use super::{ClickHouse, Deleted};
 use crate::ask::{self, Groups, MOST_GROUPS, Reads};
 use crate::axis::Axis;
-use crate::columns::{COLUMNS, Cell, time};
+use crate::columns::{Cell, time};
 use crate::error::Error;
 use crate::query::{BOUNDS_US, Dimension, Filter, Period, Query, Report, WordSeen};
 use crate::sql::{Flavor, Sql, Value};
@@ -32,12 +33,14 @@ fn gather(
     zone: &TimeZone,
     shift: i64,
 ) -> Result<(Period, Groups), Error> {
+    let Schema { dialect, .. } = from.schema()?;
     let flavor = from.counting()?;
     let Deleted { dropped, .. } = from.deleted()?;
     let axis = Axis::new(&query.by, period, zone, shift, dropped)?;
+    let asked = Asked { query, axis: &axis, dialect };
     let mut groups = Groups::new();
     let mut all = 0;
-    for statement in statements(&flavor, query, &axis, dropped)? {
+    for statement in asked.statements(&flavor, dropped)? {
         let rows = from.read(&statement)?;
         all += rows.len();
         if all > MOST_GROUPS {
@@ -48,94 +51,82 @@ fn gather(
     Ok((axis.period(), groups))
 }
 
-/// Returns the statement for the rows, and the one for the sums that were kept.
-fn statements<'f>(
-    flavor: &'f Flavor,
-    query: &Query,
-    axis: &Axis,
-    dropped: i64,
-) -> Result<Vec<Sql<'f>>, Error> {
-    let Period { since, until } = axis.period();
-    let [since, until] = [since, until].map(time);
-    let mut statements = Vec::new();
-    if until > dropped {
-        statements.push(of_rows(flavor, query, axis, (since.max(dropped), until))?);
-    }
-    if since < dropped {
-        statements.push(of_kept(flavor, query, axis, (since, until.min(dropped)))?);
-    }
-    Ok(statements)
+/// A question about one period.
+struct Asked<'q> {
+    query: &'q Query,
+    axis: &'q Axis,
+    dialect: Dialect,
 }
 
-/// Returns one row for each group and reason: the start of its segment, its values, its reason, its numbers.
-fn of_rows<'f>(
-    flavor: &'f Flavor,
-    query: &Query,
-    axis: &Axis,
-    range: (i64, i64),
-) -> Result<Sql<'f>, Error> {
-    let names = names(query);
-    let values: String = names
-        .iter()
-        .zip(&query.by)
-        .map(|(name, by)| format!("{} AS {name}, ", value(*by)))
-        .collect();
-    let keys: String = names.iter().map(|name| format!("{name}, ")).collect();
-    let numbers: Vec<String> = (0..MEASURES).map(|at| number(at, COUNTERS.len())).collect();
-    let segment = segment(flavor, axis);
-    let counted = counted();
-    let mut sql = Sql::new(
-        flavor,
-        &format!(
-            "SELECT s, {keys}r, {} FROM (SELECT {segment} AS s, {values}reason AS r, {counted} FROM {} \
-             WHERE {}",
+impl Asked<'_> {
+    /// Returns the statement for the rows, and the one for the sums that were kept.
+    fn statements<'f>(&self, flavor: &'f Flavor, dropped: i64) -> Result<Vec<Sql<'f>>, Error> {
+        let Period { since, until } = self.axis.period();
+        let [since, until] = [since, until].map(time);
+        let mut statements = Vec::new();
+        if until > dropped {
+            statements.push(self.of_rows(flavor, (since.max(dropped), until))?);
+        }
+        if since < dropped {
+            statements.push(self.of_kept(flavor, (since, until.min(dropped)))?);
+        }
+        Ok(statements)
+    }
+
+    /// Returns one row for each group and reason: the start of its segment, its values, its reason, its numbers.
+    fn of_rows<'f>(&self, flavor: &'f Flavor, range: (i64, i64)) -> Result<Sql<'f>, Error> {
+        let (values, keys) = self.keys();
+        let numbers: Vec<String> = (0..MEASURES).map(number).collect();
+        let text = format!(
+            "SELECT s, {keys}r, {} FROM (SELECT {} AS s, {values}reason AS r, {} FROM {} WHERE {}",
             numbers.join(", "),
+            self.segment(),
+            counted(self.dialect),
             flavor.table,
             flavor.known
-        ),
-    );
-    restrict(&mut sql, range, &query.filter)?;
-    sql.push(&format!(" GROUP BY s, {keys}r, f, u) GROUP BY s, {keys}r LIMIT {}", MOST_GROUPS + 1));
-    Ok(sql)
-}
+        );
+        let mut sql = Sql::new(flavor, &text);
+        restrict(&mut sql, range, &self.query.filter)?;
+        let limit = MOST_GROUPS + 1;
+        sql.push(&format!(" GROUP BY s, {keys}r, f, u) GROUP BY s, {keys}r LIMIT {limit}"));
+        Ok(sql)
+    }
 
-/// Returns the same from the sums that were kept.
-fn of_kept<'f>(
-    flavor: &'f Flavor,
-    query: &Query,
-    axis: &Axis,
-    range: (i64, i64),
-) -> Result<Sql<'f>, Error> {
-    let names = names(query);
-    let values: String = names
-        .iter()
-        .zip(&query.by)
-        .map(|(name, by)| format!("{} AS {name}, ", value(*by)))
-        .collect();
-    let keys: String = names.iter().map(|name| format!("{name}, ")).collect();
-    let numbers: Vec<String> = NAMES.iter().map(|name| format!("sum({name})")).collect();
-    let mut sql = Sql::new(
-        flavor,
-        &format!(
+    /// Returns the same from the sums that were kept.
+    fn of_kept<'f>(&self, flavor: &'f Flavor, range: (i64, i64)) -> Result<Sql<'f>, Error> {
+        let (values, keys) = self.keys();
+        let numbers: Vec<String> = NAMES.iter().map(|name| format!("sum({name})")).collect();
+        let text = format!(
             "SELECT {} AS s, {values}reason AS r, {} FROM endstop_kept FINAL WHERE 1",
-            segment(flavor, axis),
+            self.segment(),
             numbers.join(", ")
-        ),
-    );
-    restrict(&mut sql, range, &query.filter)?;
-    sql.push(&format!(" GROUP BY s, {keys}r LIMIT {}", MOST_GROUPS + 1));
-    Ok(sql)
+        );
+        let mut sql = Sql::new(flavor, &text);
+        restrict(&mut sql, range, &self.query.filter)?;
+        sql.push(&format!(" GROUP BY s, {keys}r LIMIT {}", MOST_GROUPS + 1));
+        Ok(sql)
+    }
+
+    /// Returns the values of the dimensions with names that no column has, and the names, each with a comma.
+    fn keys(&self) -> (String, String) {
+        let by = self.query.by.iter().enumerate();
+        let values = by.clone().map(|(at, by)| format!("{} AS k{at}, ", value(*by))).collect();
+        (values, by.map(|(at, _)| format!("k{at}, ")).collect())
+    }
+
+    /// Returns the start of the segment of a row.
+    fn segment(&self) -> String {
+        match self.axis.starts() {
+            [start] => format!("toInt64({start})"),
+            starts => self.dialect.round_down(&self.dialect.read_time("created_at"), starts),
+        }
+    }
 }
 
 fn restrict(sql: &mut Sql<'_>, (since, until): (i64, i64), filter: &Filter) -> Result<(), Error> {
     sql.compare("created_at", ">=", Value::Int(since));
     sql.compare("created_at", "<", Value::Int(until));
     sql.fit_rows(filter)
-}
-
-/// Returns a name for each dimension, which no column has.
-fn names(query: &Query) -> Vec<String> {
-    (0..query.by.len()).map(|at| format!("k{at}")).collect()
 }
 
 /// Returns the value of a dimension; that of a time is its segment.
@@ -156,27 +147,11 @@ fn value(by: Dimension) -> &'static str {
     }
 }
 
-/// Returns the start of the segment of a row.
-fn segment(flavor: &Flavor, axis: &Axis) -> String {
-    match axis.starts() {
-        [start] => format!("toInt64({start})"),
-        starts => {
-            let starts: Vec<String> = starts.iter().map(i64::to_string).collect();
-            format!("roundDown({}, [{}])", read_time(flavor), starts.join(", "))
-        }
-    }
-}
-
-fn read_time(flavor: &Flavor) -> String {
-    let column = COLUMNS.iter().find(|column| column.name == "created_at");
-    column.map(|column| (flavor.read)(flavor, column)).unwrap_or_default()
-}
-
 /// Returns what is counted of rows that have the same times: the bounds of the times as `f` and `u`, and the counters as
 /// `c0` and so on.
-pub(super) fn counted() -> String {
-    let bounds: Vec<String> = BOUNDS_US.iter().map(u64::to_string).collect();
-    let bounds = bounds.join(", ");
+pub(super) fn counted(dialect: Dialect) -> String {
+    let bounds = BOUNDS_US.iter().map(|bound| bound.cast_signed());
+    let bounds: Vec<i64> = [NO_TIME, 0].into_iter().chain(bounds).collect();
     let of = |fits: fn(Reason) -> bool| {
         let names = Reason::ALL.into_iter().filter(|reason| fits(*reason));
         let names: Vec<String> = names.map(|reason| format!("'{}'", reason.name())).collect();
@@ -184,9 +159,12 @@ pub(super) fn counted() -> String {
     };
     let tokens = |name: &str| format!("least(ifNull({name}, 0), {})", 1_i64 << 40);
     let (success, short) = (of(Reason::is_success), of(sums::is_short));
+    let first_byte = format!("ifNull(first_byte_us, {NO_TIME})");
+    let total = format!("if(total_us > 0, total_us, {NO_TIME})");
     let mut counted = format!(
-        "roundDown(ifNull(first_byte_us, {NO_TIME}), [{NO_TIME}, 0, {bounds}]) AS f, \
-         roundDown(if(total_us > 0, total_us, {NO_TIME}), [{NO_TIME}, 0, {bounds}]) AS u"
+        "{} AS f, {} AS u",
+        dialect.round_down(&first_byte, &bounds),
+        dialect.round_down(&total, &bounds)
     );
     let counters = [
         "count()".to_owned(),
@@ -206,8 +184,8 @@ pub(super) fn counted() -> String {
 }
 
 /// Returns a sum, by its place, from what [`counted`] gives.
-pub(super) fn number(at: usize, counters: usize) -> String {
-    let Some(bucket) = at.checked_sub(counters) else { return format!("sum(c{at})") };
+pub(super) fn number(at: usize) -> String {
+    let Some(bucket) = at.checked_sub(COUNTERS.len()) else { return format!("sum(c{at})") };
     let buckets = BOUNDS_US.len() + 1;
     let (times, bucket) = if bucket < buckets { ("f", bucket) } else { ("u", bucket - buckets) };
     let bound = bucket.checked_sub(1).and_then(|at| BOUNDS_US.get(at)).copied().unwrap_or(0);

@@ -14,7 +14,7 @@
 use super::text::{literal, nullable, quoted};
 use crate::columns::{COLUMNS, Column, Kind};
 use crate::series::PARTS;
-use crate::sums::{COUNTERS, HOUR, NAMES};
+use crate::sums::{HOUR, NAMES};
 
 /// Steps in their order. Each statement can run twice.
 pub(super) const STEPS: [&str; 3] = ["0001_requests", "0002_words", "0003_kept"];
@@ -57,6 +57,23 @@ impl Dialect {
         match self {
             Self::Current => format!("fromUnixTimestamp64Milli(toInt64({ms}), 'UTC')"),
             Self::Old => ms.to_owned(),
+        }
+    }
+
+    /// Returns the highest number of a list in rising order that is not above a value, or the first.
+    pub(super) fn round_down(self, value: &str, list: &[i64]) -> String {
+        match self {
+            Self::Current => {
+                let list: Vec<String> = list.iter().map(i64::to_string).collect();
+                format!("roundDown({value}, [{}])", list.join(", "))
+            }
+            Self::Old => {
+                let above = list.iter().zip(list.iter().skip(1));
+                let cases: String = above
+                    .map(|(low, high)| format!("{value} < {high}, toInt64({low}), "))
+                    .collect();
+                format!("multiIf({cases}toInt64({}))", list.last().copied().unwrap_or(0))
+            }
         }
     }
 
@@ -299,10 +316,8 @@ impl Schema {
         let hour = format!("intDiv({}, {HOUR}) * {HOUR}", self.dialect.read_time("created_at"));
         let parts = parts.join(", ");
         let [since, until] = [since, until].map(|at| self.dialect.write_time(&at.to_string()));
-        let counters = COUNTERS.len();
         let names = NAMES.join(", ");
-        let numbers: Vec<String> =
-            (0..NAMES.len()).map(|at| super::report::number(at, counters)).collect();
+        let numbers: Vec<String> = (0..NAMES.len()).map(super::report::number).collect();
         format!(
             "INSERT INTO {} (created_at, series, {parts}, {names}, version) SELECT {}, h, {parts}, {}, \
              toUInt64(sum(c0)) FROM (SELECT {hour} AS s, cityHash64({}) AS h, {parts}, {} \
@@ -312,7 +327,7 @@ impl Schema {
             self.dialect.write_time("s"),
             numbers.join(", "),
             hash.join(", "),
-            super::report::counted(),
+            super::report::counted(self.dialect),
             self.name("gateway_requests"),
         )
     }

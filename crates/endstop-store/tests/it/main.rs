@@ -2,7 +2,6 @@
 //! ClickHouse. The servers are started by the tests and end with them.
 #![expect(
     clippy::unwrap_used,
-    clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
     clippy::string_slice,

@@ -40,6 +40,13 @@ macro_rules! on_every_backend {
             let place = super::places::clickhouse::clickhouse();
             super::$name(&|| place.open());
         })* }
+        mod old_clickhouse { $(
+            #[test]
+            #[cfg_attr(not(endstop_servers), ignore = "needs ClickHouse: set ENDSTOP_SERVERS=1")]
+            fn $name() {
+            let place = super::places::clickhouse::old_clickhouse();
+            super::$name(&|| place.open());
+        })* }
     };
 }
 

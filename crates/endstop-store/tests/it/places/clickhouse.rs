@@ -1,5 +1,5 @@
 //! ClickHouse to test on: the current engine behind a small HTTP front (`clickhouse.py`), and Debian's old server, alone or
-//! as a cluster with ZooKeeper. `scripts/clickhouse` installs both.
+//! as a cluster with ZooKeeper. `scripts/clickhouse` installs both. Tests need `ENDSTOP_SERVERS=1`.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -42,7 +42,7 @@ impl Engine {
             .unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let port = line.trim().parse().expect("chdb did not start");
+        let port = line.trim().parse().unwrap_or_else(|_| panic!("chdb did not start: {line}"));
         Self { port, _process: process, _directory: directory }
     }
 
@@ -63,6 +63,25 @@ pub(crate) fn place(url: String) -> Place {
 pub(crate) fn clickhouse() -> Place {
     static ENGINE: LazyLock<Engine> = LazyLock::new(Engine::start);
     ENGINE.database()
+}
+
+/// A database of Debian's old server.
+pub(crate) fn old_clickhouse() -> Place {
+    static SERVER: LazyLock<Server> = LazyLock::new(|| {
+        let (send, receive) = std::sync::mpsc::channel();
+        // The server ends with the thread that started it: one that never ends.
+        std::thread::spawn(move || {
+            let directory = tempfile::tempdir().unwrap();
+            send.send(Server::alone(directory.path())).unwrap();
+            loop {
+                std::thread::park();
+            }
+        });
+        receive.recv().unwrap()
+    });
+    let name = next("o");
+    query(&SERVER.url("default"), &format!("CREATE DATABASE {name}"));
+    place(SERVER.url(&name))
 }
 
 fn next(prefix: &str) -> String {
@@ -123,8 +142,9 @@ fn unchunked(mut body: &str) -> String {
         if size == 0 {
             break;
         }
-        whole.push_str(&rest[..size]);
-        body = &rest[size + 2..];
+        let (chunk, after) = rest.split_at(size);
+        whole.push_str(chunk);
+        body = after.trim_start_matches("\r\n");
     }
     whole
 }
