@@ -164,6 +164,15 @@ impl Schema {
         }
     }
 
+    /// Returns the table that a step makes on each server.
+    pub(super) fn table_of(&self, step: &str) -> String {
+        match step {
+            "0001_requests" => self.own("gateway_requests"),
+            "0002_words" => self.own("endstop_words"),
+            _ => "endstop_kept".to_owned(),
+        }
+    }
+
     fn requests(&self) -> Vec<String> {
         let types = COLUMNS.iter().zip(nullable());
         let columns: Vec<String> = types

@@ -82,6 +82,16 @@ fn a_killed_replica_loses_and_doubles_nothing() {
     let loaded = open(&cluster.url(3, "audit")).unwrap().load(&batch).unwrap();
     assert_eq!((loaded.added, loaded.amended, loaded.known), (0, 0, 1000));
 
+    // A server that is new, or has lost its tables, gets them, and the rows of its shard.
+    let new = cluster.servers[3].url("audit");
+    for table in ["endstop_words_view", "endstop_words_local", "gateway_requests_local"] {
+        sql(&new, &format!("DROP TABLE {table}"));
+    }
+    let applied = open(&cluster.url(3, "audit")).unwrap().migrate().unwrap();
+    assert_eq!(applied, ["0001_requests", "0002_words"]);
+    until(|| of(&cluster.servers[3]) == counts[2], "the new replica has all rows");
+    assert!(open(&cluster.url(3, "audit")).unwrap().migrate().unwrap().is_empty());
+
     questions(&cluster);
 }
 

@@ -9,6 +9,7 @@
 )]
 
 mod backfill;
+mod clickhouse;
 mod cluster;
 mod counts;
 mod foreign;

@@ -102,8 +102,13 @@ pub(crate) fn query(url: &str, statement: &str) -> Vec<Vec<String>> {
     answer.split('\n').map(cells).collect()
 }
 
-/// Sends a statement from outside, with more parameters.
+/// Sends a statement from outside, with more parameters; gives the reply as text.
 pub(crate) fn ask(url: &str, parameters: &str, body: &[u8]) -> Result<String, String> {
+    ask_bytes(url, parameters, body).map(|answer| String::from_utf8(answer).unwrap())
+}
+
+/// Sends a statement from outside, with more parameters.
+pub(crate) fn ask_bytes(url: &str, parameters: &str, body: &[u8]) -> Result<Vec<u8>, String> {
     let rest = url.strip_prefix("clickhouse://").unwrap();
     let (who, place) = rest.rsplit_once('@').unwrap_or(("default:", rest));
     let (user, password) = who.split_once(':').unwrap();
@@ -121,30 +126,23 @@ pub(crate) fn ask(url: &str, parameters: &str, body: &[u8]) -> Result<String, St
         .and_then(|()| stream.write_all(body))
         .and_then(|()| stream.read_to_end(&mut answer))
         .map_err(|error| error.to_string())?;
-    let answer = String::from_utf8(answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or("no reply")?;
-    let body = if head.to_lowercase().contains("transfer-encoding: chunked") {
-        unchunked(body)
-    } else {
-        body.to_owned()
-    };
-    if head.starts_with("HTTP/1.1 200") || head.starts_with("HTTP/1.0 200") {
-        Ok(body)
-    } else {
-        Err(body)
-    }
+    let end = answer.windows(4).position(|bytes| bytes == b"\r\n\r\n").ok_or("no reply")?;
+    let (head, body) = answer.split_at(end + 4);
+    let head = String::from_utf8_lossy(head).to_lowercase();
+    let chunked = head.contains("transfer-encoding: chunked");
+    let body = if chunked { unchunked(body) } else { body.to_vec() };
+    let good = head.starts_with("http/1.1 200") || head.starts_with("http/1.0 200");
+    if good { Ok(body) } else { Err(String::from_utf8_lossy(&body).into_owned()) }
 }
 
-fn unchunked(mut body: &str) -> String {
-    let mut whole = String::new();
-    while let Some((size, rest)) = body.split_once("\r\n") {
-        let size = usize::from_str_radix(size, 16).unwrap();
-        if size == 0 {
-            break;
-        }
-        let (chunk, after) = rest.split_at(size);
-        whole.push_str(chunk);
-        body = after.trim_start_matches("\r\n");
+fn unchunked(mut body: &[u8]) -> Vec<u8> {
+    let mut whole = Vec::new();
+    while let Some(end) = body.windows(2).position(|bytes| bytes == b"\r\n") {
+        let (size, rest) = body.split_at(end);
+        let size = usize::from_str_radix(str::from_utf8(size).unwrap(), 16).unwrap();
+        let (chunk, rest) = rest.split_at(2 + size);
+        whole.extend(&chunk[2..]);
+        body = rest.strip_prefix(b"\r\n").unwrap_or(rest);
     }
     whole
 }
