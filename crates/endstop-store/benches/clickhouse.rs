@@ -38,13 +38,16 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let rows = arguments.iter().position(|argument| argument == "--rows");
     let rows = rows.map_or(10_000_000, |at| arguments[at + 1].parse().unwrap());
-    compare("current engine, through its Python front", &[clickhouse(), clickhouse()]);
-    compare("18.16.1, a server", &[old_clickhouse(), old_clickhouse()]);
+    compare("18.16.1, a server", &[old_clickhouse(), old_clickhouse()], BATCH);
+    compare("the same beside another gateway", &[old_clickhouse(), old_clickhouse()], BATCH / 2);
+    compare("current engine, through its Python front", &[clickhouse(), clickhouse()], BATCH);
+    compare("the same beside another gateway", &[clickhouse(), clickhouse()], BATCH / 2);
     report(rows);
 }
 
-/// Prints the speed of both contenders, and the median of their ratios.
-fn compare(name: &str, [ours, bare]: &[Place; 2]) {
+/// Prints the speed of both contenders, and the median of their ratios. If `step` is less than a batch, batches overlap in
+/// time, as those of several gateways do, and their ids have to be looked for.
+fn compare(name: &str, [ours, bare]: &[Place; 2], step: u64) {
     for place in [ours, bare] {
         place.open().migrate().unwrap();
     }
@@ -52,11 +55,11 @@ fn compare(name: &str, [ours, bare]: &[Place; 2]) {
     let (mut our_times, mut bare_times, mut sent) = (Vec::new(), Vec::new(), 0);
     for number in 0..BATCHES {
         let entries: Vec<Entry> =
-            (number * BATCH..(number + 1) * BATCH).map(|number| entry(number, 4)).collect();
+            (number * BATCH..(number + 1) * BATCH).map(|row| made(number, row, step)).collect();
         let start = Instant::now();
         assert_eq!(store.load(&entries).unwrap().added, BATCH);
         our_times.push(start.elapsed());
-        let bytes = encoded(ours, number);
+        let bytes = encoded(ours, &entries);
         sent = bytes.len();
         let start = Instant::now();
         ask(&bare.url, "&query=INSERT%20INTO%20gateway_requests%20FORMAT%20RowBinary", &bytes)
@@ -83,9 +86,16 @@ fn compare(name: &str, [ours, bare]: &[Place; 2]) {
     );
 }
 
+/// A row of a batch; a batch begins `step` rows after the one before it.
+fn made(batch: u64, row: u64, step: u64) -> Entry {
+    let mut entry = entry(row, 4);
+    entry.record.created_at = T0 + (row - batch * (BATCH - step)) * 4;
+    entry
+}
+
 /// Returns the rows of a batch in the format `RowBinary`, as the server writes them.
-fn encoded(place: &Place, batch: u64) -> Vec<u8> {
-    let ids = [batch * BATCH, (batch + 1) * BATCH - 1].map(|number| entry(number, 4).record.id);
+fn encoded(place: &Place, entries: &[Entry]) -> Vec<u8> {
+    let ids = [entries.first(), entries.last()].map(|entry| entry.unwrap().record.id.clone());
     let [first, last] = ids.map(|id| format!("unhex('{id}')"));
     let rows = format!(
         "SELECT * FROM gateway_requests WHERE id >= {first} AND id <= {last} ORDER BY id FORMAT RowBinary"
@@ -112,9 +122,9 @@ fn report(rows: u64) {
             &place.url,
             &format!(
                 "INSERT INTO gateway_requests SELECT * REPLACE(fromUnixTimestamp64Milli({time}, 'UTC') AS \
-                 created_at, toFixedString(unhex(concat(leftPad(hex({time}), 16, '0'), \
-                 substring(hex(id), 17))), 16) AS id) FROM gateway_requests WHERE created_at < \
-                 fromUnixTimestamp64Milli({}, 'UTC')",
+                 created_at, toFixedString(unhex(concat(leftPad(hex({time}), 12, '0'), \
+                 substring(hex(id), 13))), 16) AS id) FROM (SELECT * FROM gateway_requests WHERE \
+                 created_at < fromUnixTimestamp64Milli({}, 'UTC'))",
                 T0 + step
             ),
         );

@@ -206,11 +206,18 @@ impl ClickHouse {
             return Ok(HashMap::new());
         };
         let [first, last] = [first, last].map(|at| dialect.write_time(&at.to_string()));
-        let ids: Vec<String> = keys.iter().map(|(id, _)| text::id_literal(*id)).collect();
+        let within = format!("created_at >= {first} AND created_at <= {last}");
+        // Of one gateway, all rows are new: there are none of their time, and counting is much quicker than looking.
+        let count = self.ask(&format!("SELECT count() FROM gateway_requests WHERE {within}"))?;
+        if count.first().and_then(|row| row.first()?.as_int()) == Some(0) {
+            return Ok(HashMap::new());
+        }
+        // One text is read many times faster than as many literals.
+        let ids: Vec<String> = keys.iter().map(|(id, _)| format!("{id:032x}")).collect();
         let statement = format!(
-            "SELECT lower(hex(id)), {columns} FROM gateway_requests FINAL WHERE created_at >= {first} AND \
-             created_at <= {last} AND id IN ({})",
-            ids.join(", ")
+            "SELECT lower(hex(id)), {columns} FROM gateway_requests FINAL WHERE {within} AND id IN \
+             (SELECT toFixedString(unhex(arrayJoin(splitByChar(',', '{}'))), 16))",
+            ids.join(",")
         );
         let mut found = HashMap::new();
         for mut row in self.ask(&statement)? {

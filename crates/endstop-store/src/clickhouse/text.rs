@@ -1,7 +1,5 @@
 //! Values as ClickHouse writes and reads them: literals, tab-separated rows, binary rows.
 
-use std::fmt::Write as _;
-
 use crate::columns::{COLUMNS, Cell, Row};
 use crate::sql::Value;
 
@@ -22,15 +20,6 @@ pub(super) fn literal(text: &str) -> String {
 /// Returns a name in quotes.
 pub(super) fn quoted(name: &str) -> String {
     format!("`{}`", name.replace('\\', "\\\\").replace('`', "\\`"))
-}
-
-/// Returns the bytes of an id as a literal.
-pub(super) fn id_literal(id: u128) -> String {
-    id.to_be_bytes().iter().fold("'".to_owned(), |mut text, byte| {
-        // A String takes all that is written to it.
-        let _ = write!(text, "\\x{byte:02X}");
-        text
-    }) + "'"
 }
 
 /// Returns a statement with its values in their places, which are `$1`, `$2` and so on. Values are not looked at again.

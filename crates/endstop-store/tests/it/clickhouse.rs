@@ -58,7 +58,7 @@ fn a_server_of_another_kind() {
         }
     });
     let url = format!("clickhouse://127.0.0.1:{port}/d");
-    let mut failed = || open(&url).unwrap().migrate().unwrap_err();
+    let failed = || open(&url).unwrap().migrate().unwrap_err();
     for (wanted, later) in [("check the port", false), ("404", false), ("502", true)] {
         let error = failed();
         assert_eq!(error.is_retryable(), later, "{error}");
