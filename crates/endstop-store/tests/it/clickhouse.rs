@@ -151,6 +151,10 @@ fn days_are_deleted_and_their_sums_stay() {
         let mut store = place.open();
         store.migrate().unwrap();
         let start = T0 / DAY * DAY;
+        let query = |by: &[Dimension]| Query {
+            period: Period { since: start - DAY, until: start + 10 * DAY },
+            ..query(by)
+        };
         let at = |number: u64| {
             let mut entry = entry(number);
             entry.record.created_at = start + number * HOUR / 2;
