@@ -3,7 +3,8 @@
 //! `cargo bench -p endstop-store --bench clickhouse` needs `scripts/clickhouse`. Inserts are batches of 20,000 rows, in
 //! turns: `load`, which looks for the ids, encodes the rows and inserts them; and the same rows, encoded before, sent by
 //! bare HTTP into a table of the same kind in another database. Then 10^7 rows of seven days are made, and the last
-//! seven days are reported by provider and reason. `-- --rows N` makes another number of rows.
+//! seven days are reported by provider and reason. `-- --report` makes the report
+//! alone, and `-- --rows N` another number of rows.
 
 #![expect(
     clippy::unwrap_used,
@@ -38,6 +39,9 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let rows = arguments.iter().position(|argument| argument == "--rows");
     let rows = rows.map_or(10_000_000, |at| arguments[at + 1].parse().unwrap());
+    if arguments.iter().any(|argument| argument == "--report") {
+        return report(rows);
+    }
     compare("18.16.1, a server", &[old_clickhouse(), old_clickhouse()], BATCH);
     compare("the same beside another gateway", &[old_clickhouse(), old_clickhouse()], BATCH / 2);
     compare("current engine, through its Python front", &[clickhouse(), clickhouse()], BATCH);
