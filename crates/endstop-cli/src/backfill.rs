@@ -26,7 +26,7 @@ Examples:
   endstop backfill --from calls.csv --provider openai --native-column finish_reason \\
       --finish-reason-column normalised")]
 pub(crate) struct Args {
-    /// Database or file: `postgres://…`, `sqlite:FILE`, .csv, .tsv, .jsonl or .ndjson
+    /// Database or file: `postgres://…`, `sqlite:FILE`, .csv, .tsv, .jsonl, .ndjson or .parquet
     #[arg(long, value_name = "URL|FILE")]
     from: String,
     /// Table with the rows

@@ -20,7 +20,7 @@ use crate::sums::{self, HOUR, MEASURES, Numbers};
 /// The most groups or rows that are answered.
 pub(crate) const MOST: usize = 10_000;
 /// The most groups that are added up.
-const MOST_GROUPS: usize = 200_000;
+pub(crate) const MOST_GROUPS: usize = 200_000;
 /// The most dimensions.
 const MOST_DIMENSIONS: usize = 4;
 /// The names of what a gateway does with a response.
@@ -50,18 +50,32 @@ pub(crate) trait Reads {
 
 type Key = Vec<Option<String>>;
 
+/// The sums of each group.
+pub(crate) type Groups = HashMap<Key, Sums>;
+
 /// Answers [`crate::Store::report`].
 pub(crate) fn report(from: &mut impl Reads, query: &Query) -> Result<Report, Error> {
+    report_by(query, |period, zone, shift| {
+        let flavor = from.flavor()?;
+        gather(from, &flavor, query, period, zone, shift)
+    })
+}
+
+/// Answers [`crate::Store::report`] from the groups of each period. What gathers them returns the period that was
+/// counted, and names times as if they were so much later.
+pub(crate) fn report_by(
+    query: &Query,
+    mut gather: impl FnMut(Period, &TimeZone, i64) -> Result<(Period, Groups), Error>,
+) -> Result<Report, Error> {
     check(query)?;
     let zone = axis::zone(query.zone.as_deref())?;
-    let flavor = from.flavor()?;
-    let (period, now) = gather(from, &flavor, query, query.period, &zone, 0)?;
-    let Some(wanted) = query.before else { return Ok(arrange(query, (period, now), None)) };
+    let now = gather(query.period, &zone, 0)?;
+    let Some(wanted) = query.before else { return Ok(arrange(query, now, None)) };
     // Hours and days stand beside those of the period that is asked for.
     let [now_since, since] = [query.period.since, wanted.since].map(crate::columns::time);
     let shift = (now_since - since + HOUR / 2).div_euclid(HOUR) * HOUR;
-    let before = gather(from, &flavor, query, wanted, &zone, shift)?;
-    Ok(arrange(query, (period, now), Some(before)))
+    let before = gather(wanted, &zone, shift)?;
+    Ok(arrange(query, now, Some(before)))
 }
 
 fn check(query: &Query) -> Result<(), Error> {
@@ -132,7 +146,7 @@ fn gather(
     period: Period,
     zone: &TimeZone,
     shift: i64,
-) -> Result<(Period, HashMap<Key, Sums>), Error> {
+) -> Result<(Period, Groups), Error> {
     let Query { by, filter, .. } = query;
     // Rows are deleted now and then, and hardly ever twice while a report is made.
     for _ in 0..3 {
@@ -343,9 +357,7 @@ impl<'q> Gathered<'q> {
 
     fn check(&self) -> Result<(), Error> {
         if self.sums.len() > MOST_GROUPS {
-            let why =
-                format!("more than {MOST_GROUPS} groups: ask for a shorter period, or for less");
-            return Err(Error::Query(why));
+            return Err(too_many_groups());
         }
         if self.damaged {
             return Err(Error::Query(delta::DAMAGED.to_owned()));
@@ -353,9 +365,9 @@ impl<'q> Gathered<'q> {
         Ok(())
     }
 
-    fn groups(self) -> Result<HashMap<Key, Sums>, Error> {
+    fn groups(self) -> Result<Groups, Error> {
         self.check()?;
-        let mut groups: HashMap<Key, Sums> = HashMap::new();
+        let mut groups = Groups::new();
         for ((segment, kind), numbers) in &self.sums {
             let Some((parts, reason)) = self.kinds.get(*kind) else { continue };
             if numbers.first().is_none_or(|count| *count <= 0) {
@@ -372,11 +384,15 @@ impl<'q> Gathered<'q> {
     }
 }
 
+pub(crate) fn too_many_groups() -> Error {
+    Error::Query(format!("more than {MOST_GROUPS} groups: ask for a shorter period, or for less"))
+}
+
 /// Puts groups in order and leaves out those over the limit.
 fn arrange(
     query: &Query,
-    (period, now): (Period, HashMap<Key, Sums>),
-    before: Option<(Period, HashMap<Key, Sums>)>,
+    (period, now): (Period, Groups),
+    before: Option<(Period, Groups)>,
 ) -> Report {
     let (before_period, before) = before.unzip();
     let mut total = Group {
@@ -419,6 +435,22 @@ fn arrange(
 
 /// Answers [`crate::Store::endings`].
 pub(crate) fn endings(from: &mut impl Reads, wanted: &Wanted) -> Result<Vec<Stored>, Error> {
+    endings_by(
+        from,
+        wanted,
+        |from, flavor| {
+            if flavor.has_time_index { Ok(None) } else { newest(from, flavor) }
+        },
+    )
+}
+
+/// Answers [`crate::Store::endings`]. `newest` finds about the time of the newest row, where a short period before it
+/// is to be tried first.
+pub(crate) fn endings_by<R: Reads>(
+    from: &mut R,
+    wanted: &Wanted,
+    newest: impl FnOnce(&mut R, &Flavor) -> Result<Option<u64>, Error>,
+) -> Result<Vec<Stored>, Error> {
     check_limit(wanted.limit)?;
     check_filter(&wanted.filter)?;
     check_name("action", wanted.action.as_deref(), ACTIONS.into_iter())?;
@@ -426,7 +458,7 @@ pub(crate) fn endings(from: &mut impl Reads, wanted: &Wanted) -> Result<Vec<Stor
         check_period(period)?;
     }
     let flavor = from.flavor()?;
-    let newest = if flavor.has_time_index { None } else { newest(from, &flavor)? };
+    let newest = newest(from, &flavor)?;
     let mut rows = Vec::new();
     for period in windows(newest, wanted.period) {
         rows = from.read(&sql::endings(&flavor, &Wanted { period, ..wanted.clone() })?)?;
@@ -463,6 +495,15 @@ fn windows(newest: Option<u64>, wanted: Option<Period>) -> Vec<Option<Period>> {
 
 /// Answers [`crate::Store::ending`].
 pub(crate) fn ending(from: &mut impl Reads, id: &str) -> Result<Option<Stored>, Error> {
+    let digits = digits(id)?;
+    let flavor = from.flavor()?;
+    let (low, high) = ids(&digits);
+    let rows = from.read(&sql::between(&flavor, &low, &high))?;
+    only(rows, &digits)
+}
+
+/// Returns the digits of an id, or of its beginning.
+pub(crate) fn digits(id: &str) -> Result<String, Error> {
     let digits = id.replace('-', "").to_ascii_lowercase();
     let known = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
     if !known || !(FEWEST_DIGITS..=32).contains(&digits.len()) {
@@ -472,9 +513,17 @@ pub(crate) fn ending(from: &mut impl Reads, id: &str) -> Result<Option<Stored>, 
         );
         return Err(Error::Query(why));
     }
-    let flavor = from.flavor()?;
-    let (low, high) = (format!("{digits:0<32}"), format!("{digits:f<32}"));
-    let mut rows = from.read(&sql::between(&flavor, &low, &high))?.into_iter();
+    Ok(digits)
+}
+
+/// Returns the lowest and the highest id that begin with these digits.
+pub(crate) fn ids(digits: &str) -> (String, String) {
+    (format!("{digits:0<32}"), format!("{digits:f<32}"))
+}
+
+/// Returns the row, if it is the only one.
+pub(crate) fn only(rows: Vec<Vec<Cell<'_>>>, digits: &str) -> Result<Option<Stored>, Error> {
+    let mut rows = rows.into_iter();
     match (rows.next(), rows.next()) {
         (None, _) => Ok(None),
         (Some(row), None) => Ok(Some(stored(row))),
@@ -491,6 +540,17 @@ pub(crate) fn turn(from: &mut impl Reads, turn_id: &str) -> Result<Vec<Stored>, 
     Ok(rows.into_iter().map(stored).collect())
 }
 
+/// Checks a question for rows after an id, and returns the id; none for all rows.
+pub(crate) fn after_id(after: &str, most: usize) -> Result<Option<String>, Error> {
+    check_limit(most)?;
+    match after {
+        "" => Ok(None),
+        id => {
+            crate::load::key(id).map(Some).ok_or_else(|| Error::Query(format!("invalid id `{id}`")))
+        }
+    }
+}
+
 /// Answers [`crate::Store::judged_otherwise`].
 pub(crate) fn judged_otherwise(
     from: &mut impl Reads,
@@ -498,14 +558,17 @@ pub(crate) fn judged_otherwise(
     after: &str,
     most: usize,
 ) -> Result<Vec<Stored>, Error> {
-    check_limit(most)?;
-    let after = match after {
-        "" => None,
-        id => Some(crate::load::key(id).ok_or_else(|| Error::Query(format!("invalid id `{id}`")))?),
-    };
+    let after = after_id(after, most)?;
     let flavor = from.flavor()?;
     let rows = from.read(&sql::judged_otherwise(&flavor, rules, after.as_deref(), most))?;
     Ok(rows.into_iter().map(stored).collect())
+}
+
+/// Checks a question for words.
+pub(crate) fn check_words(filter: &Filter, period: Period, limit: usize) -> Result<(), Error> {
+    check_limit(limit)?;
+    check_period(period)?;
+    check_filter(filter)
 }
 
 /// Answers [`crate::Store::words`].
@@ -515,9 +578,7 @@ pub(crate) fn words(
     period: Period,
     limit: usize,
 ) -> Result<Vec<WordSeen>, Error> {
-    check_limit(limit)?;
-    check_period(period)?;
-    check_filter(filter)?;
+    check_words(filter, period, limit)?;
     let flavor = from.flavor()?;
     let since = state(from, &sql::words_since(&flavor))?;
     for _ in 0..3 {

@@ -107,6 +107,11 @@ impl Axis {
         Period { since: at(self.edges.first()), until: at(self.edges.last()) }
     }
 
+    /// Returns the start of each segment, in order.
+    pub(crate) fn starts(&self) -> &[i64] {
+        self.edges.split_last().map_or(&[], |(_, starts)| starts)
+    }
+
     /// Returns the segment of a time.
     pub(crate) fn of_time(&self, at: i64) -> Option<usize> {
         let segment = self.edges.partition_point(|edge| *edge <= at).checked_sub(1)?;

@@ -6,7 +6,8 @@
 pub enum Error {
     /// The address is not one of a store.
     #[error(
-        "invalid store `{url}`: {why}; expected `sqlite:FILE` or `postgres://USER@HOST/DATABASE`"
+        "invalid store `{url}`: {why}; expected `sqlite:FILE`, `postgres://USER@HOST/DATABASE` or \
+         `clickhouse://USER@HOST/DATABASE`"
     )]
     Url {
         /// The address, without its password.

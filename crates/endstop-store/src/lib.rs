@@ -16,6 +16,7 @@ mod ask;
 mod axis;
 pub mod backfill;
 mod changes;
+mod clickhouse;
 mod columns;
 mod delta;
 mod error;
@@ -27,6 +28,7 @@ mod open;
 mod postgres;
 mod query;
 mod refused;
+mod roots;
 mod series;
 mod sink;
 pub mod spool;
@@ -45,5 +47,5 @@ pub use query::{
     BOUNDS_US, Buckets, Dimension, Filter, Group, Period, Query, Report, Sums, Wanted, WordSeen,
 };
 pub use refused::{Reloaded, STORE, load_refused, refused};
-pub use sink::{Entry, Loaded, Sink, Store, Stored};
+pub use sink::{Entry, Loaded, Pace, Sink, Store, Stored};
 pub use when::When;

@@ -17,6 +17,13 @@ pub(crate) struct Item<'a> {
     pub(crate) row: Row<'a>,
 }
 
+impl Item<'_> {
+    /// Returns its id as a number, and its time.
+    pub(crate) fn id_and_time(&self) -> (u128, u64) {
+        (self.key.as_u128(), self.row.record.created_at)
+    }
+}
+
 /// The rows of a batch in the order of their ids, each once and at its newest, with what is already
 /// known to become of the others.
 pub(crate) fn items(entries: &[Entry]) -> (Vec<Item<'_>>, Loaded) {

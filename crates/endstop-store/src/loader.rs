@@ -17,7 +17,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::Serialize;
 
 use crate::error::Error;
-use crate::sink::Sink;
+use crate::sink::{Pace, Sink};
 use crate::spool::{Batch, Lag, Tap};
 
 /// Rows that are deleted at once.
@@ -207,7 +207,7 @@ impl Work {
             let linger = match self.attempt() {
                 Ok(full) => {
                     self.pause = self.options.pause;
-                    if full { Duration::ZERO } else { self.options.linger }
+                    if full { Duration::ZERO } else { self.options.linger.max(self.pace().linger) }
                 }
                 Err(error) => self.fail(&error),
             };
@@ -241,8 +241,9 @@ impl Work {
             backend.migrate()?;
             self.backend = Some(backend);
         }
-        let batch = self.tap.next(self.options.batch);
-        let full = batch.as_ref().is_some_and(|batch| batch.entries.len() >= self.options.batch);
+        let most = self.options.batch.max(self.pace().batch);
+        let batch = self.tap.next(most);
+        let full = batch.as_ref().is_some_and(|batch| batch.entries.len() >= most);
         if let Some(batch) = batch {
             self.load(&batch)?;
         }
@@ -250,6 +251,10 @@ impl Work {
         let forgetting = self.forget()?;
         self.well();
         Ok(full || tending || forgetting)
+    }
+
+    fn pace(&self) -> Pace {
+        self.backend.as_ref().map(|backend| backend.pace()).unwrap_or_default()
     }
 
     fn load(&mut self, batch: &Batch) -> Result<(), Error> {
@@ -293,9 +298,10 @@ impl Work {
         let Some(backend) = &mut self.backend else { return Ok(false) };
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let before = u64::try_from(now.saturating_sub(keep).as_millis()).unwrap_or(0);
-        let forgotten = backend.forget(before, FORGET)?;
+        let most = FORGET.max(backend.pace().forget);
+        let forgotten = backend.forget(before, most)?;
         self.shared.change(|state| state.status.forgotten += forgotten);
-        let more = forgotten >= FORGET as u64;
+        let more = forgotten >= most as u64;
         if !more {
             self.forget_at = Instant::now() + self.options.forget_every;
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::Error;
 use crate::sink::{Sink, Store};
-use crate::{jsonl, postgres, sqlite};
+use crate::{clickhouse, jsonl, postgres, sqlite};
 
 /// Options of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,11 +27,17 @@ impl Default for Options {
 type Open = fn(&str, &Options) -> Result<Box<dyn Store>, Error>;
 
 /// Every kind of store: how its addresses begin, and what opens it.
-static KINDS: [(&str, Open); 3] =
-    [("sqlite:", sqlite::open), ("postgres:", postgres::open), ("postgresql:", postgres::open)];
+static KINDS: [(&str, Open); 5] = [
+    ("sqlite:", sqlite::open),
+    ("postgres:", postgres::open),
+    ("postgresql:", postgres::open),
+    ("clickhouse:", clickhouse::open),
+    ("clickhouses:", clickhouse::open),
+];
 
 /// Opens a store to write to it and to read from it: `sqlite:FILE`, `sqlite::memory:`,
-/// `postgres://USER:PASSWORD@HOST/DATABASE`. Postgres is reached when it is first used.
+/// `postgres://USER:PASSWORD@HOST/DATABASE`, `clickhouse://USER:PASSWORD@HOST:PORT/DATABASE`. Servers are reached when
+/// they are first used.
 ///
 /// ```
 /// let mut store = endstop_store::open("sqlite::memory:")?;

@@ -1,5 +1,7 @@
 //! The seam for everything that wants endings: a [`Sink`] takes batches, a [`Store`] can also be asked.
 
+use std::time::Duration;
+
 use endstop::Record;
 use serde::{Deserialize, Serialize};
 
@@ -46,6 +48,17 @@ pub struct Stored {
     pub previous_rules: Option<u32>,
 }
 
+/// Sizes and times that suit a sink. A loader that is told less takes these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// Entries in a batch, at most.
+    pub batch: usize,
+    /// Longest time that a batch may gather.
+    pub linger: Duration,
+    /// Rows that are deleted at once, at most.
+    pub forget: usize,
+}
+
 /// Takes endings. Calls block; each sink has a thread of its own.
 ///
 /// A batch comes again until it is taken, and may come again after that: a sink knows an [`Entry`] by its
@@ -58,6 +71,11 @@ pub trait Sink: Send {
     /// The sink cannot be reached or refuses.
     fn migrate(&mut self) -> Result<Vec<String>, Error> {
         Ok(Vec::new())
+    }
+
+    /// Returns the sizes and times that suit it.
+    fn pace(&self) -> Pace {
+        Pace::default()
     }
 
     /// Takes a batch in, whole or not at all. Entries that can never be taken do not hold up the others.

@@ -2,6 +2,8 @@
 //!
 //! Nothing that a caller says becomes part of the text of a statement; it is bound.
 
+use std::borrow::Cow;
+
 use crate::columns::{COLUMNS, Column, Kind, SHORT, clean};
 use crate::error::Error;
 use crate::query::{Filter, Period, Wanted};
@@ -30,8 +32,10 @@ const SUMMED: [&str; 8] = [
 /// Differences between backends.
 #[derive(Clone)]
 pub(crate) struct Flavor {
-    /// The table of the rows.
+    /// The table of the rows, called `t`.
     pub(crate) table: &'static str,
+    /// The condition for rows that can be asked for.
+    pub(crate) known: Cow<'static, str>,
     /// Prefix of the names of the other tables.
     pub(crate) schema: &'static str,
     /// The column of our id.
@@ -91,7 +95,7 @@ impl<'f> Sql<'f> {
         format!("{}{}", self.flavor.place, self.values.len())
     }
 
-    fn push(&mut self, text: &str) {
+    pub(crate) fn push(&mut self, text: &str) {
         self.text.push_str(text);
     }
 
@@ -141,6 +145,14 @@ impl<'f> Sql<'f> {
                 );
                 self.like(&plain, &text);
             }
+        }
+        Ok(())
+    }
+
+    /// Adds what a filter asks of rows.
+    pub(crate) fn fit_rows(&mut self, filter: &Filter) -> Result<(), Error> {
+        for (name, wanted) in parts(filter) {
+            self.fit(name, wanted)?;
         }
         Ok(())
     }
@@ -282,9 +294,7 @@ pub(crate) fn summed<'f>(
 ) -> Result<Sql<'f>, Error> {
     let columns: Vec<String> =
         summed_columns().map(|column| (flavor.read)(flavor, column)).collect();
-    let (columns, table) = (columns.join(", "), flavor.table);
-    let text = format!("SELECT {columns} FROM {table} AS t WHERE sequence IS NOT NULL");
-    let mut sql = Sql::new(flavor, &text);
+    let mut sql = select(flavor, &columns.join(", "));
     for (index, (since, until)) in ranges.iter().enumerate() {
         sql.push(if index == 0 { " AND ((" } else { " OR (" });
         sql.condition("created_at", ">=", Value::Int(*since));
@@ -292,9 +302,7 @@ pub(crate) fn summed<'f>(
         sql.push(")");
     }
     sql.push(if ranges.is_empty() { " AND false" } else { ")" });
-    for (name, wanted) in parts(filter) {
-        sql.fit(name, wanted)?;
-    }
+    sql.fit_rows(filter)?;
     Ok(sql)
 }
 
@@ -306,11 +314,13 @@ pub(crate) fn summed_columns() -> impl Iterator<Item = &'static Column> {
 /// Our own rows, and those that were adopted: any other row has no sequence. Orders name the table, because a column that
 /// is read as text would otherwise be ordered as text, and by no index.
 pub(crate) fn rows(flavor: &Flavor) -> Sql<'_> {
-    let columns = flavor.columns();
-    Sql::new(
-        flavor,
-        &format!("SELECT {columns} FROM {} AS t WHERE sequence IS NOT NULL", flavor.table),
-    )
+    select(flavor, &flavor.columns())
+}
+
+/// These columns of the rows that can be asked for.
+pub(crate) fn select<'f>(flavor: &'f Flavor, columns: &str) -> Sql<'f> {
+    let Flavor { table, known, .. } = flavor;
+    Sql::new(flavor, &format!("SELECT {columns} FROM {table} WHERE {known}"))
 }
 
 /// The rows that are wanted, the newest first.
@@ -333,11 +343,9 @@ pub(crate) fn endings<'f>(flavor: &'f Flavor, wanted: &Wanted) -> Result<Sql<'f>
 pub(crate) fn newest(flavor: &Flavor) -> Sql<'_> {
     let time = COLUMNS.iter().find(|column| column.kind == Kind::Time);
     let time = time.map(|column| (flavor.read)(flavor, column)).unwrap_or_default();
-    let (table, key) = (flavor.table, flavor.key);
-    let text = format!(
-        "SELECT {time} FROM {table} AS t WHERE sequence IS NOT NULL ORDER BY t.{key} DESC LIMIT 1"
-    );
-    Sql::new(flavor, &text)
+    let mut sql = select(flavor, &time);
+    sql.push(&format!(" ORDER BY t.{} DESC LIMIT 1", flavor.key));
+    sql
 }
 
 /// Rows whose ids lie between two, these included.

@@ -108,7 +108,8 @@ fn set_up(connection: &Connection, options: &Options) -> rusqlite::Result<()> {
 
 fn flavor() -> Flavor {
     Flavor {
-        table: "gateway_requests",
+        table: "gateway_requests AS t",
+        known: "sequence IS NOT NULL".into(),
         schema: "",
         key: "id",
         has_time_index: true,

@@ -123,7 +123,7 @@ pub(crate) fn merge(to: &mut Sums, other: &Sums) {
 }
 
 /// Returns whether the tokens of such an answer were spent on something that is not whole.
-fn is_short(reason: Reason) -> bool {
+pub(crate) fn is_short(reason: Reason) -> bool {
     [Reason::OutputLimit, Reason::ContextLimit, Reason::Cut, Reason::TimedOut].contains(&reason)
 }
 

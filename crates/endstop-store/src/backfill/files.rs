@@ -29,10 +29,19 @@ pub(super) fn copy(
         "csv" => Some(b','),
         "tsv" => Some(b'\t'),
         "jsonl" | "ndjson" => None,
+        #[cfg(feature = "parquet")]
+        "parquet" => return super::parquet::copy(backfill, path, progress),
+        #[cfg(not(feature = "parquet"))]
+        "parquet" => {
+            return Err(Error::Query(format!(
+                "cannot read `{}`: this build does not read Parquet; build it with `--features parquet`",
+                path.display()
+            )));
+        }
         _ => {
             return Err(Error::Query(format!(
                 "invalid source `{}`: expected `sqlite:FILE`, `postgres://…`, or a file that ends in .csv, \
-                 .tsv, .jsonl or .ndjson",
+                 .tsv, .jsonl, .ndjson or .parquet",
                 path.display()
             )));
         }
@@ -45,7 +54,7 @@ pub(super) fn copy(
     work.finish()
 }
 
-struct Work<'a> {
+pub(super) struct Work<'a> {
     backfill: &'a Backfill,
     path: &'a Path,
     to: PathBuf,
@@ -60,7 +69,7 @@ struct Work<'a> {
 }
 
 impl<'a> Work<'a> {
-    fn open(backfill: &'a Backfill, path: &'a Path, kind: &str) -> Result<Self, Error> {
+    pub(super) fn open(backfill: &'a Backfill, path: &'a Path, kind: &str) -> Result<Self, Error> {
         let from = File::open(path).map_err(|source| io("open", path, source))?;
         let size = from.metadata().map_err(|source| io("read", path, source))?.len();
         let to =
@@ -85,7 +94,7 @@ impl<'a> Work<'a> {
 
     /// Makes the copy, once the source is known to be right. Goes on where an earlier run stopped, if the source
     /// is as long as it was then.
-    fn go_on(&mut self) -> Result<(), Error> {
+    pub(super) fn go_on(&mut self) -> Result<(), Error> {
         if self.backfill.dry_run {
             return Ok(());
         }
@@ -121,7 +130,7 @@ impl<'a> Work<'a> {
             .map_err(|source| io("write", &self.note, source))
     }
 
-    fn finish(mut self) -> Result<Done, Error> {
+    pub(super) fn finish(mut self) -> Result<Done, Error> {
         let Some(out) = self.out.take() else { return Ok(self.done) };
         let synced = out
             .into_inner()
@@ -163,7 +172,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    fn line(&mut self, line: &[u8]) -> Result<(), Error> {
+    pub(super) fn line(&mut self, line: &[u8]) -> Result<(), Error> {
         if line.trim_ascii().is_empty() {
             return self.write(line);
         }

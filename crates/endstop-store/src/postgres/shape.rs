@@ -91,7 +91,8 @@ impl Shape {
     /// Returns the SQL that it needs.
     pub(crate) fn flavor(&self) -> Flavor {
         Flavor {
-            table: "public.gateway_requests",
+            table: "public.gateway_requests AS t",
+            known: "sequence IS NOT NULL".into(),
             schema: "public.",
             has_time_index: self.has_time_index,
             key: if self.own_key { OWN_KEY } else { "id" },

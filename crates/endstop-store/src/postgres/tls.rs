@@ -11,12 +11,13 @@ use std::task::{Context, Poll};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
-use rustls_pki_types::pem::PemObject;
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::config::SslMode;
 use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream};
+
+use crate::roots::roots;
 
 /// TLS settings of an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -55,26 +56,6 @@ impl Tls {
         };
         Ok((mode, Self(Arc::new(config.with_no_client_auth()))))
     }
-}
-
-fn roots(file: Option<&str>) -> Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    match file {
-        None | Some("system") => {
-            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        }
-        Some(file) => {
-            let read = |error| format!("cannot read sslrootcert `{file}`: {error}");
-            for certificate in CertificateDer::pem_file_iter(file).map_err(read)? {
-                let certificate = certificate.map_err(read)?;
-                roots.add(certificate).map_err(|error| format!("sslrootcert: {error}"))?;
-            }
-        }
-    }
-    if roots.is_empty() {
-        return Err("no root certificate was found; set sslrootcert".to_owned());
-    }
-    Ok(roots)
 }
 
 /// Takes whoever answers, as libpq does where it is not told to check.

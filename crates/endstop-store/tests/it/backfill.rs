@@ -379,3 +379,97 @@ fn a_table_as_text() {
     let Err(Error::Query(why)) = work.run(|_| {}) else { panic!() };
     assert!(why.contains("`provider`") && why.contains("a, b"), "{why}");
 }
+
+#[cfg(feature = "parquet")]
+mod parquet {
+    use std::fs;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use parquet::basic::{Compression, ZstdLevel};
+    use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+    use parquet::file::properties::WriterProperties;
+    use parquet::file::writer::SerializedFileWriter;
+    use parquet::schema::parser::parse_message_type;
+
+    use super::{ROWS, backfill, check};
+
+    /// Writes the rows as others would, in two row groups.
+    fn write(path: &Path, compression: Compression) {
+        let schema = "message rows { required int64 id; required binary provider (UTF8); \
+                      optional binary na\"tive (UTF8); optional binary finish_reason (UTF8); }";
+        let schema = Arc::new(parse_message_type(schema).unwrap());
+        let properties = WriterProperties::builder().set_compression(compression).build();
+        let file = fs::File::create(path).unwrap();
+        let mut writer = SerializedFileWriter::new(file, schema, Arc::new(properties)).unwrap();
+        for rows in ROWS.chunks(4) {
+            let mut group = writer.next_row_group().unwrap();
+            let mut column = group.next_column().unwrap().unwrap();
+            let ids: Vec<i64> = (0..rows.len() as i64).collect();
+            column.typed::<Int64Type>().write_batch(&ids, None, None).unwrap();
+            column.close().unwrap();
+            let mut column = group.next_column().unwrap().unwrap();
+            let providers: Vec<ByteArray> = rows.iter().map(|row| ByteArray::from(row.0)).collect();
+            column.typed::<ByteArrayType>().write_batch(&providers, None, None).unwrap();
+            column.close().unwrap();
+            for of in [|row: &super::Given| row.1, |row: &super::Given| row.2] {
+                let values: Vec<ByteArray> =
+                    rows.iter().filter_map(of).map(ByteArray::from).collect();
+                let levels: Vec<i16> = rows.iter().map(|row| of(row).is_some().into()).collect();
+                let mut column = group.next_column().unwrap().unwrap();
+                column.typed::<ByteArrayType>().write_batch(&values, Some(&levels), None).unwrap();
+                column.close().unwrap();
+            }
+            group.close().unwrap();
+        }
+        writer.close().unwrap();
+    }
+
+    #[test]
+    fn a_file_is_copied_as_json_lines() {
+        let temp = tempfile::tempdir().unwrap();
+        let zstd = Compression::ZSTD(ZstdLevel::default());
+        for compression in [Compression::UNCOMPRESSED, Compression::SNAPPY, zstd] {
+            let path = temp.path().join("calls.parquet");
+            write(&path, compression);
+            let done = backfill(path.to_str().unwrap()).run(|_| ()).unwrap();
+            check(&done);
+            let copy = fs::read_to_string(done.file.unwrap()).unwrap();
+            let lines: Vec<serde_json::Value> =
+                copy.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert_eq!(lines.len(), ROWS.len());
+            for (line, (provider, native, _, wanted)) in lines.iter().zip(ROWS) {
+                assert_eq!(line["provider"].as_str(), Some(provider));
+                assert_eq!(line["na\"tive"].as_str(), native);
+                assert_eq!(line["finish_reason"].as_str(), wanted);
+            }
+        }
+    }
+
+    #[test]
+    fn files_that_are_none_are_told() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("calls.parquet");
+        fs::write(&path, "id,provider\n").unwrap();
+        let error = backfill(path.to_str().unwrap()).run(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("as Parquet"), "{error}");
+        write(&path, Compression::SNAPPY);
+        let mut bytes = fs::read(&path).unwrap();
+        bytes.truncate(bytes.len() / 2);
+        fs::write(&path, bytes).unwrap();
+        let error = backfill(path.to_str().unwrap()).run(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("as Parquet"), "{error}");
+        write(&path, Compression::SNAPPY);
+        let mut work = backfill(path.to_str().unwrap());
+        work.columns.native = "word".to_owned();
+        let error = work.run(|_| ()).unwrap_err().to_string();
+        assert!(error.contains("has no column `word`; it has: id, provider"), "{error}");
+    }
+}
+
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn a_build_without_parquet_says_so() {
+    let error = backfill("calls.parquet").run(|_| ()).unwrap_err().to_string();
+    assert!(error.contains("--features parquet"), "{error}");
+}

@@ -25,6 +25,12 @@ fn through_a_pooler() {
     against_plain_sql(&places::pooled(), 3);
 }
 
+#[test]
+#[cfg_attr(not(endstop_servers), ignore = "needs ClickHouse: set ENDSTOP_SERVERS=1")]
+fn in_clickhouse() {
+    against_plain_sql(&places::clickhouse::clickhouse(), 4);
+}
+
 fn against_plain_sql(place: &Place, seed: u64) {
     let mut dice = Dice(seed);
     let mut model = Model::default();

@@ -1,5 +1,5 @@
-//! One suite for every backend: SQLite, a real Postgres, and the same through a pooler in transaction
-//! mode. The servers are started by the tests and end with them.
+//! One suite for every backend: SQLite, a real Postgres, the same through a pooler in transaction mode, and
+//! ClickHouse. The servers are started by the tests and end with them.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -9,6 +9,8 @@
 )]
 
 mod backfill;
+mod clickhouse;
+mod cluster;
 mod counts;
 mod foreign;
 mod migration;

@@ -1,7 +1,12 @@
-//! Stores to test on, each empty: a file, a database of a real Postgres, the same through pgbouncer.
+//! Stores to test on, each empty: a file, a database of a real Postgres, the same through pgbouncer, a database of
+//! ClickHouse's engine.
 //!
 //! Each server has a shell beside it that reads from a pipe of this process: when the process ends, in
 //! whatever way, the pipe closes, and the shell stops the server and removes its directory.
+
+// Other crates have this file by its path, too.
+#[path = "places/clickhouse.rs"]
+pub(crate) mod clickhouse;
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};
@@ -33,12 +38,31 @@ impl Place {
             self.sql(text);
             return;
         }
+        if self.is_clickhouse() {
+            clickhouse::query(&self.url, text);
+            return;
+        }
         let file = self.url.strip_prefix("sqlite:").unwrap();
         rusqlite::Connection::open(file).unwrap().execute_batch(text).unwrap();
     }
 
+    fn is_clickhouse(&self) -> bool {
+        self.url.starts_with("clickhouse:")
+    }
+
     /// Counts rows of a period from outside, by plain SQL.
     pub(crate) fn count(&self, since: u64, until: u64, condition: &str) -> u64 {
+        if self.is_clickhouse() {
+            let found = clickhouse::query(
+                &self.url,
+                &format!(
+                    "SELECT count() FROM gateway_requests FINAL WHERE created_at >= \
+                     fromUnixTimestamp64Milli({since}) AND created_at < \
+                     fromUnixTimestamp64Milli({until}) AND {condition}"
+                ),
+            );
+            return found[0][0].parse().unwrap();
+        }
         if self.direct.is_some() {
             let at = |ms: u64| format!("timestamptz 'epoch' + interval '1 ms' * {ms}");
             let found = self.sql(&format!(
@@ -67,7 +91,15 @@ impl Place {
                  AND native_finish_reason IS NOT NULL GROUP BY 1, 2, 3, 4, 5, 6"
             )
         };
-        let mut found: Vec<[String; 7]> = if self.direct.is_some() {
+        let mut found: Vec<[String; 7]> = if self.is_clickhouse() {
+            let at = |ms: u64| format!("fromUnixTimestamp64Milli({ms})");
+            let sql = words(&at(since), &at(until));
+            let sql = sql
+                .replace("gateway_requests", "gateway_requests FINAL")
+                .replace(" AS text", " AS String");
+            let rows = clickhouse::query(&self.url, &sql);
+            rows.into_iter().map(|row| row.try_into().unwrap()).collect()
+        } else if self.direct.is_some() {
             let at = |ms: u64| format!("timestamptz 'epoch' + interval '1 ms' * {ms}");
             let cells = |row: Vec<Option<String>>| {
                 let cells: Vec<String> = row.into_iter().map(Option::unwrap).collect();
