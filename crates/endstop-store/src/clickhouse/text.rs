@@ -97,7 +97,7 @@ pub(super) fn push_row(
         match cell {
             Cell::Null => {}
             Cell::Text(_) if column.kind == crate::columns::Kind::Key => {
-                to.extend(id.to_be_bytes())
+                to.extend(id.to_be_bytes());
             }
             Cell::Int(number) => to.extend(number.to_le_bytes()),
             Cell::Flag(flag) => to.push(u8::from(flag)),
