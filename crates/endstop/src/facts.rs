@@ -921,7 +921,9 @@ impl Call {
 
     /// Reports whether the arguments are absent, blank or null.
     fn is_bare(&self) -> bool {
-        (self.bare || matches!(self.null, Some(0 | 4))) && !self.takes_text
+        // `nul l` has the letters of null, and is not JSON.
+        let null = self.null == Some(4) && self.arguments.state() == JsonState::Whole;
+        (self.bare || null || self.null == Some(0)) && !self.takes_text
     }
 
     /// Reports whether the arguments are complete JSON, even if the call is still open. Free text

@@ -578,6 +578,8 @@ mod tests {
         super::reader(&[255, 7, 2, 32, 91, 52, 52, 52, 52]);
         // Binary frames have no byte-order mark.
         super::reader(&[10, 36, 246, 239, 187, 191]);
+        // White space inside of `null` is not null.
+        super::marks(b"4\tdninex");
     }
 
     const TEXT: &[u8] = b"data: event:{}[]\",:\\\n\n\r\n0123true[DONE]\"choices\"\"delta\"";
