@@ -159,7 +159,7 @@ fn days_are_deleted_and_their_sums_stay() {
             let mut entry = entry(number);
             entry.record.created_at = start + number * HOUR / 2;
             entry.record.first_byte_us = Some(number * 1000);
-            entry.record.model = (number % 3 > 0).then(|| format!("m{}", number % 3));
+            entry.record.model = (!number.is_multiple_of(3)).then(|| format!("m{}", number % 3));
             entry
         };
         let entries: Vec<Entry> = (0..144).map(at).collect();
