@@ -343,6 +343,8 @@ impl Driver {
         let name = self.policy.fallback_models.get(number)?;
         self.state.model.clone_from(name);
         self.state.request.model.clone_from(&target.model);
+        let price = price_of(&target, &self.policy).ok()?;
+        self.state.machine.change_model(target.wire.provider(), price);
         self.target = target;
         Some(())
     }

@@ -436,6 +436,15 @@ impl Machine {
         self.turn.conversation_tokens = Some(before.saturating_add(tokens));
     }
 
+    /// Sets the model that a request with [`PlannedRequest::other_model`] goes to: the id of its provider, and its
+    /// price if it is known. Call it before [`TurnInput::Prepared`], so that the limits of that provider apply,
+    /// and the cost limit is kept at that price.
+    pub fn change_model(&mut self, provider: impl Into<String>, price: Option<Price>) {
+        self.turn.provider = provider.into();
+        self.turn.price = price;
+        self.turn.begin.budget.price = price;
+    }
+
     /// Returns the name of the turn.
     #[must_use]
     pub fn turn(&self) -> &str {
@@ -640,15 +649,17 @@ fn cancel(state: &State, turn: &mut TurnData, trace: &mut Trace) -> (State, Todo
 }
 
 /// Counts a request and returns it for sending, if the limits still allow it.
-fn dispatch(turn: &mut TurnData, next: PlannedRequest, trace: &mut Trace) -> (State, Todo) {
-    let reason = turn.reason.unwrap_or(Reason::Complete);
-    let limits = turn.begin.policy.terms(&turn.provider, reason).limits;
+fn dispatch(turn: &mut TurnData, mut next: PlannedRequest, trace: &mut Trace) -> (State, Todo) {
+    let limits = turn.limits();
     let context = turn.bare_context();
     if let Some(limit) = limits.reached(next.counter, &context, 0) {
         return turn.out_of(limit, trace);
     }
     turn.spent.iterations = turn.spent.iterations.saturating_add(1);
     if next.other_model {
+        // The decision was made with the price and the limits of the model before.
+        next.cap = limits.next_cap(next.cap, next.counter, &context);
+        next.deadline_ms = turn.deadline_ms();
         turn.forget_answer();
     }
     if let Some(counter) = next.counter {

@@ -229,6 +229,31 @@ async fn the_next_fallback_model_that_can_be_asked_is_asked() {
     assert!(reply.text().is_some());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fallback_model_is_asked_within_the_cost_limit_at_its_own_price() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let price = |dollars: u64| Price {
+        input: Money::from_micros(0),
+        output: Money::from_micros(dollars * 1_000_000),
+    };
+    let mut policy = other_model(Reason::Refused, &["openai/complete"]);
+    policy.agent.turn_max_cost = usd(0.01);
+    policy.prices.insert("anthropic/refusal".to_owned(), price(0));
+    policy.prices.insert("openai/complete".to_owned(), price(1_000));
+    let ask = |policy: Policy| client.request("anthropic/refusal").user("Hi").policy(policy);
+    let before = sim.ledger().len();
+    let reply = ask(policy.clone()).send().await.unwrap();
+    assert_eq!(sim.ledger().len() - before, 1, "{:?}", reply.outcome);
+    assert_eq!(reply.outcome.terminated, TurnEnd::BudgetExhausted);
+    assert!(reply.outcome.notice.unwrap().contains("(turn_max_cost)"));
+    policy.agent.turn_max_cost = usd(0.05);
+    ask(policy).send().await.unwrap();
+    let asked = sim.ledger().pop().unwrap();
+    let body: Value = serde_json::from_slice(&asked.request).unwrap();
+    assert_eq!((&body["model"], &body["max_completion_tokens"]), (&json!("complete"), &json!(50)));
+}
+
 /// Reads one request, and returns false at the end of the connection.
 async fn read_request(socket: &mut TcpStream) -> bool {
     let mut request = Vec::new();
