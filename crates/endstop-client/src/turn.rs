@@ -23,7 +23,7 @@ use endstop_turn::continuation::{
 };
 use endstop_turn::observation::Observation;
 use endstop_turn::policy::{
-    self, Action, Budget, Cause, Counter, Decision, Limit, Piece, Policy, Price, Terms,
+    self, Action, AgentLimits, Budget, Cause, Counter, Decision, Limit, Piece, Policy, Price, Terms,
 };
 use endstop_turn::splice::{Join, Streaming};
 use serde::{Deserialize, Serialize};
@@ -164,6 +164,7 @@ impl TurnState {
         let turn = uuid::Uuid::now_v7().simple().to_string();
         let start = TurnStart {
             policy: policy.clone(),
+            provider: target.wire.provider().to_owned(),
             budget: Budget {
                 cap: request.max_output_tokens,
                 cap_is_users: request.max_output_tokens.is_some(),
@@ -530,9 +531,7 @@ impl Driver {
 
     /// Returns the number of characters that the turn may still have, or `None` if they are not limited.
     fn room(&self) -> Option<u64> {
-        let Terms { limits, .. } =
-            self.policy.terms(self.target.wire.provider(), Reason::OutputLimit);
-        let most = limits.turn_max_output_chars?;
+        let most = self.limits().turn_max_output_chars?;
         Some(most.saturating_sub(self.state.machine.spent().all_chars))
     }
 
@@ -768,6 +767,11 @@ impl Driver {
         }
     }
 
+    /// Returns the limits of the turn, with those of the policy for this provider.
+    fn limits(&self) -> AgentLimits {
+        self.policy.terms(self.target.wire.provider(), Reason::Complete).limits
+    }
+
     fn headers(&self) -> &'static [(&'static str, &'static str)] {
         self.target.profile().request_shape.writer.map_or(&[], |writer| writer.headers)
     }
@@ -775,7 +779,7 @@ impl Driver {
     /// Reports whether the limits leave room for this request and hardly for another one. Then it
     /// asks for an answer without tools, so that the work before it is not lost.
     fn is_last_request(&self) -> bool {
-        let limits = &self.policy.agent;
+        let limits = self.limits();
         let spent = self.state.machine.spent();
         let scarce = |limit: u64, spent: u64, next: u64| {
             limit.saturating_sub(spent) < next.saturating_mul(2)
@@ -823,7 +827,7 @@ impl Driver {
         let Some(mut agency) = self.agency.take() else { return self.step(TurnInput::ToolsLost) };
         let message = self.state.answer.message(&self.target);
         let spent = self.state.machine.spent().elapsed_ms;
-        let left = self.policy.agent.turn_max_time.0.saturating_sub(spent);
+        let left = self.limits().turn_max_time.0.saturating_sub(spent);
         let left = Duration::from_millis(left);
         let end = agency.run(&self.state, self.queue.as_ref(), left).await;
         self.agency = Some(agency);

@@ -111,6 +111,10 @@ pub struct TurnStart {
     pub turn: String,
     /// The policy of the turn.
     pub policy: Policy,
+    /// The id of the provider that the first request goes to. The policy's overrides for it apply to that request.
+    /// They apply only from the first response on if this is empty.
+    #[serde(default)]
+    pub provider: String,
     /// The output limits, the context window and the price.
     pub budget: Budget,
     /// Whether text is delivered as it arrives and cannot be taken back.
@@ -330,6 +334,7 @@ impl Machine {
         let mut turn = TurnData {
             price: begin.budget.price,
             conversation_tokens: begin.input_tokens,
+            provider: begin.provider.clone(),
             begin,
             started_ms: now_ms,
             spent: Spent::default(),
@@ -340,7 +345,6 @@ impl Machine {
             seen: Vec::new(),
             pieces: 0,
             kept_chars: 0,
-            provider: String::new(),
             reason: None,
             confidence: None,
         };

@@ -12,7 +12,7 @@ use endstop_client::{
     AgentReport, Client, Ended, Limits, RunEvent, SavedRun, Timeouts, Tool, ToolFuture, ToolRunEnd,
     tool, tools,
 };
-use endstop_turn::policy::{Action, RuleChange};
+use endstop_turn::policy::{Action, Policy, RuleChange};
 use serde_json::json;
 
 use crate::{WIRES, builder, quick, sim};
@@ -509,6 +509,20 @@ async fn limits_are_exact_and_the_last_answer_is_inside_them() {
         assert_eq!(sim.ledger().len() - before, turns as usize, "requests");
         assert_eq!(save.lines().len(), turns as usize - 1);
         assert!(report.response.text().is_some(), "{:?}", report.response.outcome);
+    }
+    // The policy's limits for a provider do not raise those of the run.
+    for (most, requests) in [(10, 3), (2, 2)] {
+        let table = format!("[providers.openai.agent]\nturn_max_iterations = {most}");
+        let policy = Policy::from_toml("p.toml", &table).unwrap();
+        let folder = folder();
+        let save = Save::new(folder.path());
+        let before = sim.ledger().len();
+        let limits = Limits { turns: 3, same_calls: 100, ..Limits::default() };
+        let agent = client.agent("openai/tool-call!").tools(tools![save]).limits(limits);
+        let run = agent.policy(policy).run("Save a note.").unwrap();
+        let report = run.report().await.unwrap();
+        assert_eq!(sim.ledger().len() - before, requests, "{most}");
+        assert!(report.response.text().is_some(), "{most}: {:?}", report.response.outcome);
     }
     // Calls that only repeat end the run before the limit.
     let folder = folder();

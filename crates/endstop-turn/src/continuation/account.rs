@@ -36,7 +36,7 @@ pub(super) struct TurnData {
     pub(super) seen: Vec<u64>,
     pub(super) pieces: u32,
     pub(super) kept_chars: u64,
-    /// The provider of the last response, or of the other model that is asked next. Its overrides apply to the
+    /// The provider of the last response, or of the model that is asked first or next. Its overrides apply to the
     /// next request.
     pub(super) provider: String,
     pub(super) reason: Option<Reason>,

@@ -440,6 +440,25 @@ fn another_model_is_asked_within_the_cost_limit_at_its_own_price() {
 }
 
 #[test]
+fn limits_for_a_provider_apply_to_the_first_request() {
+    let begin = |table: &str| {
+        let policy = Policy::from_toml("p.toml", &format!("[providers.acme.agent]\n{table}")).unwrap();
+        let start = TurnStart { policy, provider: "acme".to_owned(), ..TurnStart::new("t") };
+        Machine::begin(start, 0)
+    };
+    let first = |table: &str| match begin(table).1.todo {
+        Todo::Send(next) => next,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(first("turn_max_completion_tokens = 100").cap, Some(100));
+    assert_eq!(first("turn_max_time = \"1s\"").deadline_ms, 1_000);
+    let (machine, _) = begin("turn_max_iterations = 0");
+    assert_eq!(machine.outcome().unwrap().spent.iterations, 0);
+    let (machine, _) = begin("turn_max_time = \"1s\"");
+    assert!(machine.step(TurnInput::Tick, 1_000).0.is_over());
+}
+
+#[test]
 fn all_tokens_bound_every_request_with_its_input() {
     let agent = AgentLimits { turn_max_total_tokens: 500, ..AgentLimits::DEFAULT };
     let policy = Policy { agent, ..Policy::default() };
