@@ -10,7 +10,7 @@ use endstop::chat::{self, ChatMessage};
 use endstop::tool_call::{Call, Whole};
 use endstop_client::{
     AgentReport, Client, Ended, Limits, RunEvent, SavedRun, Timeouts, Tool, ToolFuture, ToolRunEnd,
-    tool, tools,
+    tool, tools, usd,
 };
 use endstop_turn::policy::{Action, Policy, RuleChange};
 use serde_json::json;
@@ -434,7 +434,15 @@ async fn a_saved_run_that_moves_to_another_file_goes_on_there_only() {
     started(&client, &save, &from, None).await;
     save.slow = Duration::ZERO;
     let agent = || client.agent("openai/tool-call").tools(tools![save.clone()]).save_to(&to);
-    agent().resume(SavedRun::read(&from).unwrap()).unwrap().report().await.unwrap();
+    // A run that cannot go on stays where it is.
+    let limits = Limits { cost: usd(1.0), ..Limits::default() };
+    let error = agent().limits(limits).resume(SavedRun::read(&from).unwrap()).unwrap_err();
+    assert!(error.to_string().starts_with("no price for "), "{error}");
+    assert!(!to.exists());
+    // It has moved once `resume` has returned.
+    drop(agent().resume(SavedRun::read(&from).unwrap()).unwrap());
+    assert_eq!(save.lines().len(), 0);
+    agent().resume(SavedRun::read(&to).unwrap()).unwrap().report().await.unwrap();
     assert_eq!(save.lines().len(), 1);
     let error = agent().resume(SavedRun::read(&from).unwrap()).unwrap_err().to_string();
     assert!(error.contains("run.json: it goes on in ") && error.ends_with("other.json"), "{error}");
