@@ -137,16 +137,21 @@ impl OldFile {
 
 /// Locks the run of this file.
 fn locked(path: &Path) -> Result<File, Error> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let lock = Path::new(&name);
-    let opened = File::options().create(true).truncate(false).write(true).open(lock);
-    let opened = opened.map_err(|error| file(lock, &error))?;
+    let lock = beside(path, ".lock");
+    let opened = File::options().create(true).truncate(false).write(true).open(&lock);
+    let opened = opened.map_err(|error| file(&lock, &error))?;
     match try_lock(&opened) {
         Ok(()) => Ok(opened),
         Err(TryLockError::WouldBlock) => Err(Error::RunBusy { path: path.display().to_string() }),
-        Err(TryLockError::Error(error)) => Err(file(lock, &error)),
+        Err(TryLockError::Error(error)) => Err(file(&lock, &error)),
     }
+}
+
+/// Returns the path of a file that belongs to the one of a run: its whole name and this end.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
 }
 
 /// Locks a file. A run that has just ended lets go a moment later, and so does a child process of this one, which
@@ -189,7 +194,7 @@ fn write(path: &Path, saved: &SavedRun) -> Result<(), Error> {
     use std::io::Write as _;
     let text =
         serde_json::to_vec(saved).map_err(|error| Error::Saved { message: error.to_string() })?;
-    let part = path.with_extension("part");
+    let part = beside(path, ".part");
     let written = File::create(&part).and_then(|mut file| {
         file.write_all(&text)?;
         file.sync_data()?;

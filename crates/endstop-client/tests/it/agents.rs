@@ -450,6 +450,22 @@ async fn a_saved_run_that_moves_to_another_file_goes_on_there_only() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_saved_run_leaves_files_of_other_names_alone() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let folder = folder();
+    let save = Save::new(folder.path());
+    // Runs in `job.1` and `job.2` must not write to the same file.
+    let other = folder.path().join("job.part");
+    std::fs::write(&other, "canary").unwrap();
+    let agent = client.agent("openai/tool-call").tools(tools![save.clone()]);
+    let saved = folder.path().join("job.1");
+    agent.save_to(&saved).run("Save.").unwrap().report().await.unwrap();
+    assert!(SavedRun::read(&saved).unwrap().is_over());
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "canary");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_saved_run_counts_repeated_calls_on() {
     let sim = sim().await;
     let client = builder(&sim).build().unwrap();
