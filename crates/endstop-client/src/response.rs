@@ -3,7 +3,7 @@
 use endstop::signal::TerminationSignal;
 use endstop::tool_call::{Call, ToolCall, Unproven, Whole};
 use endstop::vocabulary::NormalizedStopReason;
-use endstop::{Closed, Ending, FaultKind, Reason, Usage};
+use endstop::{Closed, Ending, FaultKind, Reason, Timer, Usage};
 use endstop_turn::continuation::{Completeness, Outcome, TurnEnd};
 use endstop_turn::policy::{Cause, Decision};
 use serde::{Deserialize, Serialize};
@@ -222,14 +222,21 @@ impl std::fmt::Display for Why<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(self.sentence())?;
         let Origin { base_url, key } = &self.0.origin;
+        let fault = self.0.ending.fault.as_ref();
+        let redirects = fault.is_some_and(|fault| matches!(fault.status, Some(300..=399)));
         let advice = match self.kind() {
+            _ if redirects => format!("redirects are not followed: check the base URL {base_url}"),
             Some(FaultKind::Auth) => key.clone(),
             Some(FaultKind::NotFound) => {
                 format!("check the name of the model and the base URL {base_url}")
             }
             Some(FaultKind::Quota) => "check the account's plan and billing".to_owned(),
             Some(FaultKind::BadPayload) => format!("check the base URL {base_url}"),
-            _ if matches!(self.0.ending.closed, Closed::Unreachable(_)) => {
+            _ if matches!(
+                self.0.ending.closed,
+                Closed::Unreachable(_) | Closed::TimedOut(Timer::Connect)
+            ) =>
+            {
                 format!("check the base URL {base_url} and the network")
             }
             _ => return Ok(()),

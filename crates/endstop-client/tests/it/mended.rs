@@ -348,6 +348,10 @@ async fn every_timeout_ends_a_request() {
     let reply = client.build().unwrap().chat("openai/m", "Hi").await.unwrap();
     assert_eq!(reply.ending.reason, Reason::TimedOut, "{:?}", reply.ending);
     assert_eq!(reply.ending.closed, Closed::TimedOut(Timer::Connect));
+    let Ended::Failed(why) = reply.ended() else { panic!("{:?}", reply.outcome) };
+    let told = why.to_string();
+    assert!(told.contains(&format!("; check the base URL `http://{address}")), "{told}");
+    assert!(told.ends_with("(from the setting `gateway`) and the network"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
