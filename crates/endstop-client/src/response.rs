@@ -39,6 +39,8 @@ pub struct ChatResponse {
     pub(crate) unproven: Vec<Call<Unproven>>,
     /// Where the key and the base URL come from.
     pub(crate) origin: Origin,
+    /// Compression of the last response; empty if there is none.
+    pub(crate) encoding: String,
     /// Reasoning, as far as the provider shows it.
     pub reasoning_content: Option<String>,
     /// Token counts of all pieces together.
@@ -222,6 +224,7 @@ impl std::fmt::Display for Why<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(self.sentence())?;
         let Origin { base_url, key } = &self.0.origin;
+        let encoding = self.0.encoding.as_str();
         let fault = self.0.ending.fault.as_ref();
         let redirects = fault.is_some_and(|fault| matches!(fault.status, Some(300..=399)));
         let advice = match self.kind() {
@@ -231,6 +234,10 @@ impl std::fmt::Display for Why<'_> {
                 format!("check the name of the model and the base URL {base_url}")
             }
             Some(FaultKind::Quota) => "check the account's plan and billing".to_owned(),
+            Some(FaultKind::BadPayload) if is_compressed(encoding) => format!(
+                "the body is compressed (`content-encoding: {encoding}`), although the request asks for \
+                 `identity`: check the base URL {base_url} and any proxy in front of it"
+            ),
             Some(FaultKind::BadPayload) => format!("check the base URL {base_url}"),
             _ if matches!(
                 self.0.ending.closed,
@@ -243,6 +250,11 @@ impl std::fmt::Display for Why<'_> {
         };
         write!(out, "; {advice}")
     }
+}
+
+/// Reports whether a body with this `content-encoding` is compressed.
+fn is_compressed(encoding: &str) -> bool {
+    !encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity")
 }
 
 /// Returns the calls for display.

@@ -44,6 +44,9 @@ use crate::transport::{Chunk, Incoming, NoResponse, Outgoing, Transport};
 /// Maximum number of signals that are kept of a turn.
 const MAX_SIGNALS: usize = 256;
 
+/// Maximum length of the name of a compression in messages.
+const MAX_ENCODING: usize = 40;
+
 /// The state of a turn between two steps.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct TurnState {
@@ -95,6 +98,9 @@ pub(crate) struct AnswerSoFar {
     is_full: bool,
     pub(crate) ending: Option<Ending>,
     pub(crate) quota: QuotaMetadata,
+    /// Compression of the last response; empty if there is none.
+    #[serde(default)]
+    encoding: String,
     pub(crate) pieces: Vec<AnswerPiece>,
     /// Token counts of its responses.
     pub(crate) usage: Usage,
@@ -414,6 +420,7 @@ impl Driver {
         };
         observed.head(incoming.status);
         self.state.answer.quota = std::mem::take(&mut incoming.quota);
+        self.state.answer.encoding = endstop::text::clean(&incoming.encoding, MAX_ENCODING);
         let head = Head { status: incoming.status, content_type: &incoming.content_type };
         let mut stored = stored.filter(|_| head.names_stream());
         let mut reader = Reader::new(self.target.wire.clone(), head, info);
@@ -808,6 +815,7 @@ impl Driver {
             unproven: if calls.is_empty() { unproven(&answer.calls) } else { Vec::new() },
             calls,
             origin: self.target.origin.clone(),
+            encoding: answer.encoding.clone(),
             text_so_far: answer.text.clone(),
             reasoning_content: Some(answer.reasoning.clone()).filter(|text| !text.is_empty()),
             usage: self.state.usage,

@@ -92,6 +92,31 @@ fn replay(sim: &Sim, key: &str, body: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_compression_is_asked_for_and_one_that_comes_is_named() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
+    let reply = Reply {
+        status: 200,
+        headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        body: vec![vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0x56, 0x4a, 0xce, 0xc8, 0xcf]],
+        sized: true,
+        end: ReplyEnd::Whole,
+    };
+    sim.replay("compressed", reply);
+    let request = client.request("openai/m").user("Hi").header("x-sim-replay", "compressed");
+    let reply = request.send().await.unwrap();
+    let Ended::Failed(why) = reply.ended() else { panic!("{:?}", reply.outcome) };
+    let told = why.to_string();
+    assert!(told.contains("compressed (`content-encoding: gzip`)"), "{told}");
+    assert!(told.contains("check the base URL `http"), "{told}");
+    let asked = sim.ledger().pop().unwrap();
+    let named = asked.headers.iter().filter(|(name, _)| name == "accept-encoding");
+    let values: Vec<&str> = named.map(|(_, value)| value.as_str()).collect();
+    assert_eq!(values, ["identity"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_call_that_is_not_whole_is_asked_for() {
     let sim = sim().await;
     let client = builder(&sim).build().unwrap();
