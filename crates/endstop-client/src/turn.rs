@@ -23,7 +23,8 @@ use endstop_turn::continuation::{
 };
 use endstop_turn::observation::Observation;
 use endstop_turn::policy::{
-    self, Action, AgentLimits, Budget, Cause, Counter, Decision, Limit, Piece, Policy, Price, Terms,
+    self, Action, AgentLimits, Budget, Cause, Counter, Decision, Limit, MIN_CAP, Piece, Policy,
+    Price, Terms,
 };
 use endstop_turn::splice::{Join, Streaming};
 use serde::{Deserialize, Serialize};
@@ -792,14 +793,24 @@ impl Driver {
             limit.saturating_sub(spent) < next.saturating_mul(2)
         };
         let tokens = spent.input_tokens.saturating_add(spent.output_tokens);
+        // This request is counted already, but not answered.
+        let answered = u64::from(spent.iterations.saturating_sub(1).max(1));
+        // What a request needs at least: that many were spent on each before, and no smaller output limit is sent.
+        let output = spent.output_tokens.div_ceil(answered).max(MIN_CAP);
+        let price = self.policy.price_of(self.target.wire.provider(), &self.target.model);
+        let cheapest = price.unwrap_or_default().of(self.state.tokens_of_last, MIN_CAP).micros();
+        let cost = spent.cost.micros().div_ceil(answered).max(cheapest);
+        let chars = spent.all_chars.div_ceil(answered);
         spent.iterations >= limits.turn_max_iterations
             || scarce(limits.turn_max_total_tokens, tokens, self.state.tokens_of_last)
             || scarce(limits.turn_max_time.0, spent.elapsed_ms, self.state.ms_of_last)
-            || limits.turn_max_cost.is_some_and(|most| {
-                let each =
-                    spent.cost.micros() / u64::from(spent.iterations.saturating_sub(1).max(1));
-                scarce(most.micros(), spent.cost.micros(), each)
-            })
+            || limits
+                .turn_max_completion_tokens
+                .is_some_and(|most| scarce(most, spent.output_tokens, output))
+            || limits.turn_max_output_chars.is_some_and(|most| scarce(most, spent.all_chars, chars))
+            || limits
+                .turn_max_cost
+                .is_some_and(|most| scarce(most.micros(), spent.cost.micros(), cost))
     }
 
     /// Returns the answer of the turn.
