@@ -273,9 +273,11 @@ async fn a_fallback_model_is_asked_within_the_cost_limit_at_its_own_price() {
     assert_eq!(reply.outcome.terminated, TurnEnd::BudgetExhausted);
     assert!(reply.outcome.notice.unwrap().contains("(turn_max_cost)"));
     policy.agent.turn_max_cost = usd(0.05);
-    ask(policy).send().await.unwrap();
-    let asked = sim.ledger().pop().unwrap();
-    let body: Value = serde_json::from_slice(&asked.request).unwrap();
+    let before = sim.ledger().len();
+    let reply = ask(policy).send().await.unwrap();
+    assert!(reply.outcome.spent.cost <= usd(0.05).unwrap(), "{:?}", reply.outcome);
+    let asked = sim.ledger().split_off(before);
+    let body: Value = serde_json::from_slice(&asked[1].request).unwrap();
     assert_eq!((&body["model"], &body["max_completion_tokens"]), (&json!("complete"), &json!(50)));
 }
 

@@ -572,8 +572,7 @@ fn no_character_is_lost() {
     let cases = number("ENDSTOP_SPLICE_CASES", 10_000);
     let seed = number("ENDSTOP_SPLICE_SEED", 1) as u64;
     let (plain, repeated, left) = run(PLAIN, How::Anywhere, cases, 0x9e37_79b9_7f4a_7c15 ^ seed);
-    let (adversarial, ..) =
-        run(ADVERSARIAL, How::Anywhere, cases, 0x2545_f491_4f6c_dd1d ^ seed);
+    let (adversarial, ..) = run(ADVERSARIAL, How::Anywhere, cases, 0x2545_f491_4f6c_dd1d ^ seed);
     println!("restarting at a word, line or sentence:");
     let (edges, ..) = run(PLAIN, How::AtEdges, cases / 10, 0x1234_5678_9abc_def1 ^ seed);
     assert_eq!((plain, adversarial, edges), (0, 0, 0));

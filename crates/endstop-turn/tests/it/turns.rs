@@ -408,9 +408,8 @@ fn another_model_that_cannot_be_asked_leaves_the_refusal() {
 
 #[test]
 fn another_model_is_asked_within_the_cost_limit_at_its_own_price() {
-    let price = |output| {
-        Some(Price { input: Money::from_micros(0), output: Money::from_micros(output) })
-    };
+    let price =
+        |output| Some(Price { input: Money::from_micros(0), output: Money::from_micros(output) });
     let agent =
         AgentLimits { turn_max_cost: Some(Money::from_micros(100_000)), ..AgentLimits::DEFAULT };
     let budget = Budget { price: price(100_000), ..Budget::default() };
@@ -442,13 +441,15 @@ fn another_model_is_asked_within_the_cost_limit_at_its_own_price() {
 #[test]
 fn limits_for_a_provider_apply_to_the_first_request() {
     let begin = |table: &str| {
-        let policy = Policy::from_toml("p.toml", &format!("[providers.acme.agent]\n{table}")).unwrap();
+        let policy =
+            Policy::from_toml("p.toml", &format!("[providers.acme.agent]\n{table}")).unwrap();
         let start = TurnStart { policy, provider: "acme".to_owned(), ..TurnStart::new("t") };
         Machine::begin(start, 0)
     };
-    let first = |table: &str| match begin(table).1.todo {
-        Todo::Send(next) => next,
-        other => panic!("{other:?}"),
+    let first = |table: &str| {
+        let (_, action) = begin(table);
+        let Todo::Send(next) = action.todo else { panic!("{action:?}") };
+        next
     };
     assert_eq!(first("turn_max_completion_tokens = 100").cap, Some(100));
     assert_eq!(first("turn_max_time = \"1s\"").deadline_ms, 1_000);
