@@ -218,9 +218,15 @@ impl Given {
             price: policy.price_of(&response.answer.ending.provider, &model),
             messages: self.messages.or(counted),
         };
-        if policy.agent.turn_max_cost.is_some() && known.price.is_none() {
+        let ending = &response.answer.ending;
+        let limits = policy.terms(&ending.provider, ending.reason).limits;
+        if limits.turn_max_cost.is_some() && known.price.is_none() {
             let of = if model.is_empty() { "this model" } else { &model };
-            say!("endstop: no price for {of}: turn_max_cost is ignored");
+            let what = match self.cost == Money::default() {
+                true => "turn_max_cost is ignored",
+                false => "only `--cost` counts against turn_max_cost",
+            };
+            say!("endstop: no price for {of}: {what}");
         }
         let context = self.context(&response, &known);
         let next = |report: &TerminationReport, request: Box<RawValue>| {

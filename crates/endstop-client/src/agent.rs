@@ -13,7 +13,7 @@ use endstop::hash::Fnv;
 use endstop::signal::TerminationSignal;
 use endstop::tool_call::{Call, ToolCall, Whole, whole};
 use endstop_turn::continuation::Step;
-use endstop_turn::policy::{Millis, Money, Policy};
+use endstop_turn::policy::{AgentLimits, Millis, Money, Policy};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,38 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self { turns: 50, tokens: None, cost: None, time: None, parallel_tools: 8, same_calls: 5 }
+    }
+}
+
+impl Limits {
+    /// Lowers the limits of a policy to these, also those that it has for single providers.
+    fn bound(&self, policy: &mut Policy) {
+        for own in policy.providers.values_mut() {
+            let AgentLimits {
+                turn_max_iterations,
+                turn_max_total_tokens,
+                turn_max_cost,
+                turn_max_time,
+                ..
+            } = self.bounded(own.agent.apply(policy.agent));
+            own.agent.turn_max_iterations = Some(turn_max_iterations);
+            own.agent.turn_max_total_tokens = Some(turn_max_total_tokens);
+            own.agent.turn_max_cost = Some(turn_max_cost);
+            own.agent.turn_max_time = Some(turn_max_time);
+        }
+        policy.agent = self.bounded(policy.agent);
+    }
+
+    fn bounded(&self, agent: AgentLimits) -> AgentLimits {
+        let time = self.time.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+        let tokens = self.tokens.unwrap_or(u64::MAX);
+        AgentLimits {
+            turn_max_iterations: agent.turn_max_iterations.min(self.turns),
+            turn_max_total_tokens: agent.turn_max_total_tokens.min(tokens),
+            turn_max_cost: [agent.turn_max_cost, self.cost].into_iter().flatten().min(),
+            turn_max_time: agent.turn_max_time.min(Millis(time.unwrap_or(u64::MAX))),
+            ..agent
+        }
     }
 }
 
@@ -249,18 +281,7 @@ impl Agent {
         let target = self.client.target(model)?;
         let tools = ToolSet::new(self.tools.iter().map(|tool| tool.0.clone()).collect())?;
         let mut policy = self.policy.clone().unwrap_or_else(|| self.client.policy().clone());
-        let agent = &mut policy.agent;
-        agent.turn_max_iterations = agent.turn_max_iterations.min(self.limits.turns);
-        if let Some(tokens) = self.limits.tokens {
-            agent.turn_max_total_tokens = agent.turn_max_total_tokens.min(tokens);
-        }
-        if let Some(cost) = self.limits.cost {
-            agent.turn_max_cost = Some(agent.turn_max_cost.map_or(cost, |most| most.min(cost)));
-        }
-        if let Some(time) = self.limits.time {
-            let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
-            agent.turn_max_time = agent.turn_max_time.min(Millis(ms));
-        }
+        self.limits.bound(&mut policy);
         price_of(&target, &policy)?;
         self.client.check_fallbacks(&policy)?;
         let transport = self.client.transport()?;

@@ -3,7 +3,7 @@
 use endstop::signal::TerminationSignal;
 use endstop::tool_call::{Call, ToolCall, Unproven, Whole};
 use endstop::vocabulary::NormalizedStopReason;
-use endstop::{Closed, Ending, FaultKind, Reason, Usage};
+use endstop::{Closed, Ending, FaultKind, Reason, Timer, Usage};
 use endstop_turn::continuation::{Completeness, Outcome, TurnEnd};
 use endstop_turn::policy::{Cause, Decision};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,8 @@ pub struct ChatResponse {
     pub(crate) unproven: Vec<Call<Unproven>>,
     /// Where the key and the base URL come from.
     pub(crate) origin: Origin,
+    /// Compression of the last response; empty if there is none.
+    pub(crate) encoding: String,
     /// Reasoning, as far as the provider shows it.
     pub reasoning_content: Option<String>,
     /// Token counts of all pieces together.
@@ -222,20 +224,37 @@ impl std::fmt::Display for Why<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(self.sentence())?;
         let Origin { base_url, key } = &self.0.origin;
+        let encoding = self.0.encoding.as_str();
+        let fault = self.0.ending.fault.as_ref();
+        let redirects = fault.is_some_and(|fault| matches!(fault.status, Some(300..=399)));
         let advice = match self.kind() {
+            _ if redirects => format!("redirects are not followed: check the base URL {base_url}"),
             Some(FaultKind::Auth) => key.clone(),
             Some(FaultKind::NotFound) => {
                 format!("check the name of the model and the base URL {base_url}")
             }
             Some(FaultKind::Quota) => "check the account's plan and billing".to_owned(),
+            Some(FaultKind::BadPayload) if is_compressed(encoding) => format!(
+                "the body is compressed (`content-encoding: {encoding}`), although the request asks for \
+                 `identity`: check the base URL {base_url} and any proxy in front of it"
+            ),
             Some(FaultKind::BadPayload) => format!("check the base URL {base_url}"),
-            _ if matches!(self.0.ending.closed, Closed::Unreachable(_)) => {
+            _ if matches!(
+                self.0.ending.closed,
+                Closed::Unreachable(_) | Closed::TimedOut(Timer::Connect)
+            ) =>
+            {
                 format!("check the base URL {base_url} and the network")
             }
             _ => return Ok(()),
         };
         write!(out, "; {advice}")
     }
+}
+
+/// Reports whether a body with this `content-encoding` is compressed.
+fn is_compressed(encoding: &str) -> bool {
+    !encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity")
 }
 
 /// Returns the calls for display.

@@ -10,7 +10,9 @@ use bytes::Bytes;
 use endstop::{Timer, TransportEnd, Unreachable};
 use hyper::http::Extensions;
 use hyper_util::client::legacy::connect::HttpInfo;
-use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::header::{
+    ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue,
+};
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::Error;
@@ -136,6 +138,8 @@ pub(crate) struct Outgoing<'a> {
 pub(crate) struct Incoming {
     pub(crate) status: u16,
     pub(crate) content_type: String,
+    /// Compression of the body, although the request asks for none; empty if there is none.
+    pub(crate) encoding: String,
     pub(crate) quota: QuotaMetadata,
     body: reqwest::Response,
     idle: Duration,
@@ -198,6 +202,7 @@ impl Transport {
                 Ok(Incoming {
                     status: body.status().as_u16(),
                     content_type: header(body.headers(), &CONTENT_TYPE).to_owned(),
+                    encoding: header(body.headers(), &CONTENT_ENCODING).to_owned(),
                     quota: quota(body.headers()),
                     body,
                     idle: self.timeouts.idle,
@@ -216,7 +221,8 @@ impl Transport {
             }
             None => self.http.get(outgoing.url),
         };
-        request = request.header(ACCEPT, "*/*");
+        // The body is read as it comes: a compressed one could not be.
+        request = request.header(ACCEPT, "*/*").header(ACCEPT_ENCODING, "identity");
         for (name, value) in outgoing.headers {
             request = request.header(*name, *value);
         }

@@ -23,7 +23,8 @@ use endstop_turn::continuation::{
 };
 use endstop_turn::observation::Observation;
 use endstop_turn::policy::{
-    self, Action, Budget, Cause, Counter, Decision, Limit, Piece, Policy, Price, Terms,
+    self, Action, AgentLimits, Budget, Cause, Counter, Decision, Limit, MIN_CAP, Piece, Policy,
+    Price, Terms,
 };
 use endstop_turn::splice::{Join, Streaming};
 use serde::{Deserialize, Serialize};
@@ -43,6 +44,9 @@ use crate::transport::{Chunk, Incoming, NoResponse, Outgoing, Transport};
 
 /// Maximum number of signals that are kept of a turn.
 const MAX_SIGNALS: usize = 256;
+
+/// Maximum length of the name of a compression in messages.
+const MAX_ENCODING: usize = 40;
 
 /// The state of a turn between two steps.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -95,6 +99,9 @@ pub(crate) struct AnswerSoFar {
     is_full: bool,
     pub(crate) ending: Option<Ending>,
     pub(crate) quota: QuotaMetadata,
+    /// Compression of the last response; empty if there is none.
+    #[serde(default)]
+    encoding: String,
     pub(crate) pieces: Vec<AnswerPiece>,
     /// Token counts of its responses.
     pub(crate) usage: Usage,
@@ -164,6 +171,7 @@ impl TurnState {
         let turn = uuid::Uuid::now_v7().simple().to_string();
         let start = TurnStart {
             policy: policy.clone(),
+            provider: target.wire.provider().to_owned(),
             budget: Budget {
                 cap: request.max_output_tokens,
                 cap_is_users: request.max_output_tokens.is_some(),
@@ -343,6 +351,8 @@ impl Driver {
         let name = self.policy.fallback_models.get(number)?;
         self.state.model.clone_from(name);
         self.state.request.model.clone_from(&target.model);
+        let price = price_of(&target, &self.policy).ok()?;
+        self.state.machine.change_model(target.wire.provider(), price);
         self.target = target;
         Some(())
     }
@@ -411,6 +421,7 @@ impl Driver {
         };
         observed.head(incoming.status);
         self.state.answer.quota = std::mem::take(&mut incoming.quota);
+        self.state.answer.encoding = endstop::text::clean(&incoming.encoding, MAX_ENCODING);
         let head = Head { status: incoming.status, content_type: &incoming.content_type };
         let mut stored = stored.filter(|_| head.names_stream());
         let mut reader = Reader::new(self.target.wire.clone(), head, info);
@@ -528,9 +539,7 @@ impl Driver {
 
     /// Returns the number of characters that the turn may still have, or `None` if they are not limited.
     fn room(&self) -> Option<u64> {
-        let Terms { limits, .. } =
-            self.policy.terms(self.target.wire.provider(), Reason::OutputLimit);
-        let most = limits.turn_max_output_chars?;
+        let most = self.limits().turn_max_output_chars?;
         Some(most.saturating_sub(self.state.machine.spent().all_chars))
     }
 
@@ -766,6 +775,11 @@ impl Driver {
         }
     }
 
+    /// Returns the limits of the turn, with those of the policy for this provider.
+    fn limits(&self) -> AgentLimits {
+        self.policy.terms(self.target.wire.provider(), Reason::Complete).limits
+    }
+
     fn headers(&self) -> &'static [(&'static str, &'static str)] {
         self.target.profile().request_shape.writer.map_or(&[], |writer| writer.headers)
     }
@@ -773,20 +787,32 @@ impl Driver {
     /// Reports whether the limits leave room for this request and hardly for another one. Then it
     /// asks for an answer without tools, so that the work before it is not lost.
     fn is_last_request(&self) -> bool {
-        let limits = &self.policy.agent;
+        let limits = self.limits();
         let spent = self.state.machine.spent();
         let scarce = |limit: u64, spent: u64, next: u64| {
             limit.saturating_sub(spent) < next.saturating_mul(2)
         };
         let tokens = spent.input_tokens.saturating_add(spent.output_tokens);
+        // This request is counted already, but not answered.
+        let answered = u64::from(spent.iterations.saturating_sub(1).max(1));
+        // What a request needs at least: that many were spent on each before, and no smaller output limit is sent.
+        let output = spent.output_tokens.div_ceil(answered).max(MIN_CAP);
+        let price = self.policy.price_of(self.target.wire.provider(), &self.target.model);
+        let cheapest = price.unwrap_or_default().of(self.state.tokens_of_last, MIN_CAP).micros();
+        let cost = spent.cost.micros().div_ceil(answered).max(cheapest);
+        let chars = spent.all_chars.div_ceil(answered);
+        // The conversation grows with every request.
+        let next_tokens = self.state.tokens_of_last.saturating_mul(3) / 2;
         spent.iterations >= limits.turn_max_iterations
-            || scarce(limits.turn_max_total_tokens, tokens, self.state.tokens_of_last)
+            || scarce(limits.turn_max_total_tokens, tokens, next_tokens)
             || scarce(limits.turn_max_time.0, spent.elapsed_ms, self.state.ms_of_last)
-            || limits.turn_max_cost.is_some_and(|most| {
-                let each =
-                    spent.cost.micros() / u64::from(spent.iterations.saturating_sub(1).max(1));
-                scarce(most.micros(), spent.cost.micros(), each)
-            })
+            || limits
+                .turn_max_completion_tokens
+                .is_some_and(|most| scarce(most, spent.output_tokens, output))
+            || limits.turn_max_output_chars.is_some_and(|most| scarce(most, spent.all_chars, chars))
+            || limits
+                .turn_max_cost
+                .is_some_and(|most| scarce(most.micros(), spent.cost.micros(), cost))
     }
 
     /// Returns the answer of the turn.
@@ -802,6 +828,7 @@ impl Driver {
             unproven: if calls.is_empty() { unproven(&answer.calls) } else { Vec::new() },
             calls,
             origin: self.target.origin.clone(),
+            encoding: answer.encoding.clone(),
             text_so_far: answer.text.clone(),
             reasoning_content: Some(answer.reasoning.clone()).filter(|text| !text.is_empty()),
             usage: self.state.usage,
@@ -821,7 +848,7 @@ impl Driver {
         let Some(mut agency) = self.agency.take() else { return self.step(TurnInput::ToolsLost) };
         let message = self.state.answer.message(&self.target);
         let spent = self.state.machine.spent().elapsed_ms;
-        let left = self.policy.agent.turn_max_time.0.saturating_sub(spent);
+        let left = self.limits().turn_max_time.0.saturating_sub(spent);
         let left = Duration::from_millis(left);
         let end = agency.run(&self.state, self.queue.as_ref(), left).await;
         self.agency = Some(agency);

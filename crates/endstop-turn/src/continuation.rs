@@ -111,6 +111,10 @@ pub struct TurnStart {
     pub turn: String,
     /// The policy of the turn.
     pub policy: Policy,
+    /// The id of the provider that the first request goes to. The policy's overrides for it apply to that request.
+    /// They apply only from the first response on if this is empty.
+    #[serde(default)]
+    pub provider: String,
     /// The output limits, the context window and the price.
     pub budget: Budget,
     /// Whether text is delivered as it arrives and cannot be taken back.
@@ -330,6 +334,7 @@ impl Machine {
         let mut turn = TurnData {
             price: begin.budget.price,
             conversation_tokens: begin.input_tokens,
+            provider: begin.provider.clone(),
             begin,
             started_ms: now_ms,
             spent: Spent::default(),
@@ -340,7 +345,6 @@ impl Machine {
             seen: Vec::new(),
             pieces: 0,
             kept_chars: 0,
-            provider: String::new(),
             reason: None,
             confidence: None,
         };
@@ -434,6 +438,15 @@ impl Machine {
     pub fn lengthen(&mut self, tokens: u64) {
         let before = self.turn.conversation_tokens.unwrap_or(0);
         self.turn.conversation_tokens = Some(before.saturating_add(tokens));
+    }
+
+    /// Sets the model that a request with [`PlannedRequest::other_model`] goes to: the id of its provider, and its
+    /// price if it is known. Call it before [`TurnInput::Prepared`], so that the limits of that provider apply,
+    /// and the cost limit is kept at that price.
+    pub fn change_model(&mut self, provider: impl Into<String>, price: Option<Price>) {
+        self.turn.provider = provider.into();
+        self.turn.price = price;
+        self.turn.begin.budget.price = price;
     }
 
     /// Returns the name of the turn.
@@ -640,15 +653,17 @@ fn cancel(state: &State, turn: &mut TurnData, trace: &mut Trace) -> (State, Todo
 }
 
 /// Counts a request and returns it for sending, if the limits still allow it.
-fn dispatch(turn: &mut TurnData, next: PlannedRequest, trace: &mut Trace) -> (State, Todo) {
-    let reason = turn.reason.unwrap_or(Reason::Complete);
-    let limits = turn.begin.policy.terms(&turn.provider, reason).limits;
+fn dispatch(turn: &mut TurnData, mut next: PlannedRequest, trace: &mut Trace) -> (State, Todo) {
+    let limits = turn.limits();
     let context = turn.bare_context();
     if let Some(limit) = limits.reached(next.counter, &context, 0) {
         return turn.out_of(limit, trace);
     }
     turn.spent.iterations = turn.spent.iterations.saturating_add(1);
     if next.other_model {
+        // The decision was made with the price and the limits of the model before.
+        next.cap = limits.next_cap(next.cap, next.counter, &context);
+        next.deadline_ms = turn.deadline_ms();
         turn.forget_answer();
     }
     if let Some(counter) = next.counter {

@@ -483,6 +483,26 @@ fn no_limit_is_suggested_that_cannot_be_raised() {
     assert_eq!(suggested(&["--max-tokens", "100", "--model-max", "101"]), "increase_budget");
 }
 
+/// Without a price, the note says what the limit counts, and the decision agrees with it.
+#[test]
+fn a_cost_that_is_given_counts_without_a_price() {
+    let folder = Folder::new("decide-cost");
+    let policy = folder.write("policy.toml", "[agent]\nturn_max_cost = 0.5\n");
+    let body = CUT_OFF.replace("gpt-4.1", "unpriced");
+    for (cost, action, note) in [
+        ("0", "continue", "turn_max_cost is ignored"),
+        ("0.1", "continue", "only `--cost` counts against turn_max_cost"),
+        ("1", "stop", "only `--cost` counts against turn_max_cost"),
+    ] {
+        let arguments = ["decide", "--provider", "openai", "--json", "--policy", &policy];
+        let output = endstop(&[&arguments[..], &["--cost", cost]].concat(), body.as_bytes());
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(told.trim_end(), format!("endstop: no price for unpriced: {note}"));
+        let decision: Value = serde_json::from_str(&stdout(&output)).unwrap();
+        assert_eq!(decision["action"], action, "{cost}");
+    }
+}
+
 /// A limit of one choice does not cut off the whole call of another.
 #[test]
 fn the_call_of_another_choice_is_not_called_cut_off() {

@@ -84,8 +84,9 @@ impl RunFile {
         Ok(Self { path, generation, _lock })
     }
 
-    /// Claims the file of a saved run, and moves the run to another file if one is given.
-    fn resume(saved: &SavedRun, to: Option<PathBuf>) -> Result<Self, Error> {
+    /// Claims the file of a saved run, and the file that the run is to be moved to, if one is given. Nothing is
+    /// written yet.
+    fn resume(saved: &SavedRun, to: Option<PathBuf>) -> Result<(Self, Option<OldFile>), Error> {
         let wrong = |message: String| Error::Saved { message };
         let Some(from) = &saved.path else {
             // A run that is not in a file cannot be claimed, so that it must be saved before a tool starts.
@@ -95,7 +96,7 @@ impl RunFile {
                         .to_owned(),
                 )
             })?;
-            return Self::begin(to);
+            return Ok((Self::begin(to)?, None));
         };
         let mut claimed = Self { path: from.clone(), generation: 0, _lock: locked(from)? };
         let now = SavedRun::read(from)?;
@@ -107,26 +108,50 @@ impl RunFile {
             return Err(wrong(format!("{}: {message}", from.display())));
         }
         claimed.generation = now.generation;
-        let Some(to) = to.filter(|to| to != from) else { return Ok(claimed) };
-        let moved = Self::begin(to.clone())?;
-        let to = std::path::absolute(&to).unwrap_or(to);
-        write(from, &SavedRun { moved_to: Some(to), ..now })?;
-        Ok(moved)
+        let Some(to) = to.filter(|to| to != from) else { return Ok((claimed, None)) };
+        Ok((Self::begin(to)?, Some(OldFile { claimed, saved: now })))
+    }
+}
+
+/// The file of a run that is to be moved to another one.
+#[derive(Debug)]
+struct OldFile {
+    claimed: RunFile,
+    saved: SavedRun,
+}
+
+impl OldFile {
+    /// Moves the run. The old file is marked last: the run can go on from one of the files, whatever fails.
+    fn move_to(self, file: &mut RunFile) -> Result<(), Error> {
+        let Self { claimed, saved } = self;
+        let generation = file.generation.saturating_add(1);
+        write(&file.path, &SavedRun { generation, ..saved.clone() })?;
+        file.generation = generation;
+        let to = std::path::absolute(&file.path).unwrap_or_else(|_| file.path.clone());
+        write(&claimed.path, &SavedRun { moved_to: Some(to), ..saved }).inspect_err(|_| {
+            // The old file can go on, so that the new one must not.
+            let _removed = std::fs::remove_file(&file.path);
+        })
     }
 }
 
 /// Locks the run of this file.
 fn locked(path: &Path) -> Result<File, Error> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let lock = Path::new(&name);
-    let opened = File::options().create(true).truncate(false).write(true).open(lock);
-    let opened = opened.map_err(|error| file(lock, &error))?;
+    let lock = beside(path, ".lock");
+    let opened = File::options().create(true).truncate(false).write(true).open(&lock);
+    let opened = opened.map_err(|error| file(&lock, &error))?;
     match try_lock(&opened) {
         Ok(()) => Ok(opened),
         Err(TryLockError::WouldBlock) => Err(Error::RunBusy { path: path.display().to_string() }),
-        Err(TryLockError::Error(error)) => Err(file(lock, &error)),
+        Err(TryLockError::Error(error)) => Err(file(&lock, &error)),
     }
+}
+
+/// Returns the path of a file that belongs to the one of a run: its whole name and this end.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(end);
+    name.into()
 }
 
 /// Locks a file. A run that has just ended lets go a moment later, and so does a child process of this one, which
@@ -169,7 +194,7 @@ fn write(path: &Path, saved: &SavedRun) -> Result<(), Error> {
     use std::io::Write as _;
     let text =
         serde_json::to_vec(saved).map_err(|error| Error::Saved { message: error.to_string() })?;
-    let part = path.with_extension("part");
+    let part = beside(path, ".part");
     let written = File::create(&part).and_then(|mut file| {
         file.write_all(&text)?;
         file.sync_data()?;
@@ -190,9 +215,12 @@ impl Agent {
     /// Fails if the request cannot be made, as in [`Agent::run`], if another process or task goes on with the
     /// run, or if it has gone on since it was read.
     pub fn resume(self, saved: SavedRun) -> Result<Run, Error> {
-        let file = RunFile::resume(&saved, self.save_to.clone())?;
+        let (mut file, old) = RunFile::resume(&saved, self.save_to.clone())?;
         let SavedRun { mut state, progress, .. } = saved;
         let ready = self.prepared(&state.model)?;
+        if let Some(old) = old {
+            old.move_to(&mut file)?;
+        }
         let step = match &state.todo {
             Todo::Send(_) => {
                 let wire = ready.target.wire.clone();

@@ -10,9 +10,9 @@ use endstop::chat::{self, ChatMessage};
 use endstop::tool_call::{Call, Whole};
 use endstop_client::{
     AgentReport, Client, Ended, Limits, RunEvent, SavedRun, Timeouts, Tool, ToolFuture, ToolRunEnd,
-    tool, tools,
+    tool, tools, usd,
 };
-use endstop_turn::policy::{Action, RuleChange};
+use endstop_turn::policy::{Action, Policy, RuleChange};
 use serde_json::json;
 
 use crate::{WIRES, builder, quick, sim};
@@ -434,11 +434,35 @@ async fn a_saved_run_that_moves_to_another_file_goes_on_there_only() {
     started(&client, &save, &from, None).await;
     save.slow = Duration::ZERO;
     let agent = || client.agent("openai/tool-call").tools(tools![save.clone()]).save_to(&to);
-    agent().resume(SavedRun::read(&from).unwrap()).unwrap().report().await.unwrap();
+    // A run that cannot go on stays where it is.
+    let limits = Limits { cost: usd(1.0), ..Limits::default() };
+    let error = agent().limits(limits).resume(SavedRun::read(&from).unwrap()).unwrap_err();
+    assert!(error.to_string().starts_with("no price for "), "{error}");
+    assert!(!to.exists());
+    // It has moved once `resume` has returned.
+    drop(agent().resume(SavedRun::read(&from).unwrap()).unwrap());
+    assert_eq!(save.lines().len(), 0);
+    agent().resume(SavedRun::read(&to).unwrap()).unwrap().report().await.unwrap();
     assert_eq!(save.lines().len(), 1);
     let error = agent().resume(SavedRun::read(&from).unwrap()).unwrap_err().to_string();
     assert!(error.contains("run.json: it goes on in ") && error.ends_with("other.json"), "{error}");
     assert!(SavedRun::read(&to).unwrap().is_over());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_saved_run_leaves_files_of_other_names_alone() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let folder = folder();
+    let save = Save::new(folder.path());
+    // Runs in `job.1` and `job.2` must not write to the same file.
+    let other = folder.path().join("job.part");
+    std::fs::write(&other, "canary").unwrap();
+    let agent = client.agent("openai/tool-call").tools(tools![save.clone()]);
+    let saved = folder.path().join("job.1");
+    agent.save_to(&saved).run("Save.").unwrap().report().await.unwrap();
+    assert!(SavedRun::read(&saved).unwrap().is_over());
+    assert_eq!(std::fs::read_to_string(&other).unwrap(), "canary");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -509,6 +533,20 @@ async fn limits_are_exact_and_the_last_answer_is_inside_them() {
         assert_eq!(sim.ledger().len() - before, turns as usize, "requests");
         assert_eq!(save.lines().len(), turns as usize - 1);
         assert!(report.response.text().is_some(), "{:?}", report.response.outcome);
+    }
+    // The policy's limits for a provider do not raise those of the run.
+    for (most, requests) in [(10, 3), (2, 2)] {
+        let table = format!("[providers.openai.agent]\nturn_max_iterations = {most}");
+        let policy = Policy::from_toml("p.toml", &table).unwrap();
+        let folder = folder();
+        let save = Save::new(folder.path());
+        let before = sim.ledger().len();
+        let limits = Limits { turns: 3, same_calls: 100, ..Limits::default() };
+        let agent = client.agent("openai/tool-call!").tools(tools![save]).limits(limits);
+        let run = agent.policy(policy).run("Save a note.").unwrap();
+        let report = run.report().await.unwrap();
+        assert_eq!(sim.ledger().len() - before, requests, "{most}");
+        assert!(report.response.text().is_some(), "{most}: {:?}", report.response.outcome);
     }
     // Calls that only repeat end the run before the limit.
     let folder = folder();

@@ -1,7 +1,10 @@
 //! Truncated answers, continued to the character.
 
 use endstop::chat::Tool;
+use endstop::registry::{Clues, Registry};
+use endstop::{Event, Head, Reader, RequestInfo, TransportEnd, Usage};
 use endstop_client::{ChatResponse, Client, Ended, RunEvent};
+use endstop_sim::LedgerEntry;
 use endstop_turn::policy::Policy;
 use serde_json::json;
 
@@ -196,10 +199,32 @@ async fn what_is_not_truncated_is_asked_once() {
         }
         let reply = reply.unwrap();
         assert_eq!(turn_events, ["stop_reason_observed", "turn_ended"], "{model}");
-        assert_eq!(sim.ledger().len(), before + 1, "{model}: one request");
-        assert_eq!(reply.usage, reply.ending.usage, "{model}");
-        assert!(reply.text().is_some(), "{model}");
+        let asked = sim.ledger().split_off(before);
+        assert_eq!(asked.len(), 1, "{model}: one request");
+        let (text, usage) = sent(&model, &asked[0]);
+        assert!(text.len() > 500 && usage.output.is_some(), "{model}: {text}");
+        assert_eq!(reply.text(), Some(text.as_str()), "{model}");
+        assert_eq!(reply.usage, usage, "{model}");
     }
+}
+
+/// Reads the text and the token counts out of the bytes that the simulator sent.
+fn sent(model: &str, entry: &LedgerEntry) -> (String, Usage) {
+    assert_eq!(entry.body.len() as u64, entry.written, "{model}: the whole body is kept");
+    let provider = model.split(['/', ':']).next().unwrap();
+    let clues = Clues { provider, dialect: entry.wire, ..Clues::default() };
+    let wire = Registry::default().choose(&clues);
+    let info = RequestInfo::from_request(&wire.profile, &entry.path, &entry.request);
+    let mut text = String::new();
+    let mut hear = |event: Event<'_>| {
+        if let Event::Text { text: more, .. } = event {
+            text.push_str(more);
+        }
+    };
+    let mut reader = Reader::new(wire, Head { status: 200, content_type: "" }, info);
+    reader.read(&entry.body, &mut hear);
+    let ending = reader.finish(TransportEnd::Eof, &mut hear);
+    (text, ending.usage)
 }
 
 /// Streams an answer in the background, and returns its text, the events of the turn and the response.

@@ -13,7 +13,9 @@ use endstop_client::{
     ToolRunEnd, tools, usd,
 };
 use endstop_turn::continuation::TurnEnd;
-use endstop_turn::policy::{Action, Decision, DecisionContext, Money, Price, RuleChange};
+use endstop_turn::policy::{
+    Action, AgentLimits, Decision, DecisionContext, MIN_CAP, Money, Price, RuleChange,
+};
 use serde_json::json;
 
 use crate::{WIRES, builder, quick, sim};
@@ -233,6 +235,50 @@ async fn the_last_answer_is_asked_for_without_tools() {
         let last = String::from_utf8_lossy(&asked[2].request);
         assert!(last.contains("result 0") && last.contains("result 1"), "{wire}: {last}");
         assert!(report.response.text().is_some(), "{wire}: {:?}", report.response.outcome);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_limit_that_is_foreseen_leaves_room_for_the_last_answer() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let model = "openai/tool-call!";
+    let request = client.request(model).user("Save.").tools([Slow::default().definition()]);
+    let usage = request.send().await.unwrap().usage;
+    let (input, output) = (usage.input.unwrap(), usage.output.unwrap());
+    // A US dollar for a token of output.
+    let price = Price { input: Money::default(), output: Money::from_micros(1_000_000_000_000) };
+    type Change = fn(&mut AgentLimits, u64, u64);
+    let limits: [(&str, Change); 3] = [
+        ("all tokens", |agent, input, output| {
+            agent.turn_max_total_tokens = 12 * (input + output);
+        }),
+        ("output tokens", |agent, _, output| {
+            agent.turn_max_completion_tokens = Some(4 * output.max(MIN_CAP));
+        }),
+        ("money", |agent, _, output| {
+            agent.turn_max_cost = Some(Money::from_micros(4_000_000 * output.max(MIN_CAP)));
+        }),
+    ];
+    for (name, change) in limits {
+        let mut policy = quick();
+        change(&mut policy.agent, input, output);
+        policy.prices.insert(model.to_owned(), price);
+        let before = sim.ledger().len();
+        let limits = Limits { same_calls: 100, ..Limits::default() };
+        let agent = client.agent(model).tools(tools![Slow::default()]).limits(limits);
+        // The answer is one word, so that its length does not matter.
+        let agent = agent.configure(|request| request.stop = vec![" ".to_owned()]);
+        let report = agent.policy(policy).run("Save.").unwrap().report().await.unwrap();
+        let asked = sim.ledger().split_off(before);
+        let without: Vec<bool> = asked
+            .iter()
+            .map(|entry| serde_json::from_slice(&entry.request).unwrap())
+            .map(|body: serde_json::Value| body["tool_choice"] == "none")
+            .collect();
+        assert!(without.len() > 2 && without.len() < 50, "{name}: {without:?}");
+        assert!(without.iter().rposition(|none| !none) == Some(without.len() - 2), "{without:?}");
+        assert!(report.response.text().is_some(), "{name}: {:?}", report.response.outcome);
     }
 }
 

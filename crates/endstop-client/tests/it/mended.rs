@@ -92,6 +92,31 @@ fn replay(sim: &Sim, key: &str, body: &Value) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_compression_is_asked_for_and_one_that_comes_is_named() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let headers = [("content-type", "application/json"), ("content-encoding", "gzip")];
+    let reply = Reply {
+        status: 200,
+        headers: headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec(),
+        body: vec![vec![0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 3, 0xab, 0x56, 0x4a, 0xce, 0xc8, 0xcf]],
+        sized: true,
+        end: ReplyEnd::Whole,
+    };
+    sim.replay("compressed", reply);
+    let request = client.request("openai/m").user("Hi").header("x-sim-replay", "compressed");
+    let reply = request.send().await.unwrap();
+    let Ended::Failed(why) = reply.ended() else { panic!("{:?}", reply.outcome) };
+    let told = why.to_string();
+    assert!(told.contains("compressed (`content-encoding: gzip`)"), "{told}");
+    assert!(told.contains("check the base URL `http"), "{told}");
+    let asked = sim.ledger().pop().unwrap();
+    let named = asked.headers.iter().filter(|(name, _)| name == "accept-encoding");
+    let values: Vec<&str> = named.map(|(_, value)| value.as_str()).collect();
+    assert_eq!(values, ["identity"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_call_that_is_not_whole_is_asked_for() {
     let sim = sim().await;
     let client = builder(&sim).build().unwrap();
@@ -229,6 +254,33 @@ async fn the_next_fallback_model_that_can_be_asked_is_asked() {
     assert!(reply.text().is_some());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fallback_model_is_asked_within_the_cost_limit_at_its_own_price() {
+    let sim = sim().await;
+    let client = builder(&sim).build().unwrap();
+    let price = |dollars: u64| Price {
+        input: Money::from_micros(0),
+        output: Money::from_micros(dollars * 1_000_000),
+    };
+    let mut policy = other_model(Reason::Refused, &["openai/complete"]);
+    policy.agent.turn_max_cost = usd(0.01);
+    policy.prices.insert("anthropic/refusal".to_owned(), price(0));
+    policy.prices.insert("openai/complete".to_owned(), price(1_000));
+    let ask = |policy: Policy| client.request("anthropic/refusal").user("Hi").policy(policy);
+    let before = sim.ledger().len();
+    let reply = ask(policy.clone()).send().await.unwrap();
+    assert_eq!(sim.ledger().len() - before, 1, "{:?}", reply.outcome);
+    assert_eq!(reply.outcome.terminated, TurnEnd::BudgetExhausted);
+    assert!(reply.outcome.notice.unwrap().contains("(turn_max_cost)"));
+    policy.agent.turn_max_cost = usd(0.05);
+    let before = sim.ledger().len();
+    let reply = ask(policy).send().await.unwrap();
+    assert!(reply.outcome.spent.cost <= usd(0.05).unwrap(), "{:?}", reply.outcome);
+    let asked = sim.ledger().split_off(before);
+    let body: Value = serde_json::from_slice(&asked[1].request).unwrap();
+    assert_eq!((&body["model"], &body["max_completion_tokens"]), (&json!("complete"), &json!(50)));
+}
+
 /// Reads one request, and returns false at the end of the connection.
 async fn read_request(socket: &mut TcpStream) -> bool {
     let mut request = Vec::new();
@@ -323,6 +375,10 @@ async fn every_timeout_ends_a_request() {
     let reply = client.build().unwrap().chat("openai/m", "Hi").await.unwrap();
     assert_eq!(reply.ending.reason, Reason::TimedOut, "{:?}", reply.ending);
     assert_eq!(reply.ending.closed, Closed::TimedOut(Timer::Connect));
+    let Ended::Failed(why) = reply.ended() else { panic!("{:?}", reply.outcome) };
+    let told = why.to_string();
+    assert!(told.contains(&format!("; check the base URL `http://{address}")), "{told}");
+    assert!(told.ends_with("(from the setting `gateway`) and the network"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

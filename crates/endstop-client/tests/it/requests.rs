@@ -91,6 +91,14 @@ async fn bad_input_is_told_in_one_clear_sentence() {
     assert!(told.contains("TLS") && told.contains("check the base URL `https:"), "{told}");
     let html = client.chat("openai/html-200", "Hi").await.unwrap();
     assert!(why(html).contains("; check the base URL `http"));
+    for wire in WIRES {
+        let before = sim.ledger().len();
+        let told = why(client.chat(&format!("{wire}/redirect"), "Hi").await.unwrap());
+        assert!(told.contains("HTTP 302"), "{wire}: {told}");
+        assert!(told.contains("; redirects are not followed: check the base URL `http"), "{told}");
+        assert!(told.ends_with(" (from the setting `gateway`)"), "{wire}: {told}");
+        assert_eq!(sim.ledger().len() - before, 1, "{wire}: asked once");
+    }
     assert!(client.chat("openai/m", "").await.is_ok());
     let error = client.request("openai/m").send().await.unwrap_err();
     assert_eq!(error.to_string(), "the conversation has no message");

@@ -20,7 +20,7 @@ pub(super) struct TurnData {
     /// Messages that the turn added to the conversation, as far as the machine can count them.
     #[serde(default)]
     pub(super) added_messages: u32,
-    /// The price of the model that answered last, if known.
+    /// The price of the model that answered last or is asked next, if known.
     #[serde(default)]
     pub(super) price: Option<Price>,
     /// Whether the answer was continued or requested again with a higher output limit.
@@ -36,7 +36,8 @@ pub(super) struct TurnData {
     pub(super) seen: Vec<u64>,
     pub(super) pieces: u32,
     pub(super) kept_chars: u64,
-    /// The last response's provider. Its overrides apply to the next request.
+    /// The provider of the last response, or of the model that is asked first or next. Its overrides apply to the
+    /// next request.
     pub(super) provider: String,
     pub(super) reason: Option<Reason>,
     pub(super) confidence: Option<Confidence>,

@@ -226,7 +226,7 @@ impl Price {
 }
 
 /// The output limits, the context window and the price, as far as known. They do not change within
-/// a turn.
+/// a turn, except for the price if another model is asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {
     /// The output token limit of the turn's first request.

@@ -311,7 +311,7 @@ fn after_failure(ending: &Ending, tools: Allow) -> Remedy {
         Some(FaultKind::Other) | None => ending.sentence.clone(),
         Some(kind) => kind.description().to_owned(),
     };
-    if let Some(advice) = advice_if_refused(kind, ending.closed) {
+    if let Some(advice) = advice_if_refused(ending) {
         let remedy = broken((Action::Stop, Cause::RequestRefused), tools, happened, advice);
         return Remedy { repeats: true, ..remedy };
     }
@@ -339,14 +339,18 @@ fn after_failure(ending: &Ending, tools: Allow) -> Remedy {
 }
 
 /// Returns the advice for a request that would fail again, or `None` if a retry may help.
-fn advice_if_refused(kind: Option<FaultKind>, closed: Closed) -> Option<&'static str> {
-    if closed == Closed::Unreachable(Unreachable::Tls) {
+fn advice_if_refused(ending: &Ending) -> Option<&'static str> {
+    if ending.closed == Closed::Unreachable(Unreachable::Tls) {
         return Some("check the provider's certificate and this machine's clock");
     }
-    if closed == Closed::Unreachable(Unreachable::Blocked) {
+    if ending.closed == Closed::Unreachable(Unreachable::Blocked) {
         return Some("allow the address, or correct the base URL");
     }
-    match kind? {
+    let fault = ending.fault.as_ref()?;
+    if fault.rejected && matches!(fault.status, Some(300..=399)) {
+        return Some("correct the base URL: redirects are not followed");
+    }
+    match fault.kind {
         FaultKind::Auth => Some("check the API key and its permissions"),
         FaultKind::Quota => Some("top up the quota or balance"),
         FaultKind::NotFound => Some("correct the model name or the path"),

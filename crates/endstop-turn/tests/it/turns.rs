@@ -407,6 +407,59 @@ fn another_model_that_cannot_be_asked_leaves_the_refusal() {
 }
 
 #[test]
+fn another_model_is_asked_within_the_cost_limit_at_its_own_price() {
+    let price =
+        |output| Some(Price { input: Money::from_micros(0), output: Money::from_micros(output) });
+    let agent =
+        AgentLimits { turn_max_cost: Some(Money::from_micros(100_000)), ..AgentLimits::DEFAULT };
+    let budget = Budget { price: price(100_000), ..Budget::default() };
+    let begin =
+        TurnStart { policy: Policy { agent, ..Policy::default() }, budget, ..TurnStart::new("t") };
+    let other = |output| {
+        let decision = Some(Decision::new(policy::Action::OtherModel, "ask another model"));
+        let ended = EndedResponse { decision, ..ended(plain(Reason::Refused)) };
+        let machine = Machine::begin(begin.clone(), 0).0;
+        let (mut machine, _) = machine.step(TurnInput::Ended(&ended), 1);
+        machine.change_model("acme", price(output));
+        machine.step(TurnInput::Prepared, 2)
+    };
+    let (machine, action) = other(1_000_000_000);
+    let Todo::Send(next) = action.todo else { panic!("{action:?}") };
+    let cap = next.cap.unwrap();
+    assert!(cap <= 100 && cap > 90, "{cap}");
+    // What it used is paid at its own price, although the response names none.
+    let ended = ended(used(plain(Reason::Complete), 0, cap));
+    let (machine, _) = machine.step(TurnInput::Ended(&ended), 3);
+    let spent = machine.outcome().unwrap().spent.cost.micros();
+    assert!(spent <= 100_000 && spent > 90_000, "{spent}");
+    let (machine, _) = other(10_000_000_000);
+    let outcome = machine.outcome().unwrap();
+    assert_eq!((outcome.terminated, outcome.spent.iterations), (TurnEnd::BudgetExhausted, 1));
+    assert!(outcome.notice.as_deref().unwrap().contains("(turn_max_cost)"), "{outcome:?}");
+}
+
+#[test]
+fn limits_for_a_provider_apply_to_the_first_request() {
+    let begin = |table: &str| {
+        let policy =
+            Policy::from_toml("p.toml", &format!("[providers.acme.agent]\n{table}")).unwrap();
+        let start = TurnStart { policy, provider: "acme".to_owned(), ..TurnStart::new("t") };
+        Machine::begin(start, 0)
+    };
+    let first = |table: &str| {
+        let (_, action) = begin(table);
+        let Todo::Send(next) = action.todo else { panic!("{action:?}") };
+        next
+    };
+    assert_eq!(first("turn_max_completion_tokens = 100").cap, Some(100));
+    assert_eq!(first("turn_max_time = \"1s\"").deadline_ms, 1_000);
+    let (machine, _) = begin("turn_max_iterations = 0");
+    assert_eq!(machine.outcome().unwrap().spent.iterations, 0);
+    let (machine, _) = begin("turn_max_time = \"1s\"");
+    assert!(machine.step(TurnInput::Tick, 1_000).0.is_over());
+}
+
+#[test]
 fn all_tokens_bound_every_request_with_its_input() {
     let agent = AgentLimits { turn_max_total_tokens: 500, ..AgentLimits::DEFAULT };
     let policy = Policy { agent, ..Policy::default() };
