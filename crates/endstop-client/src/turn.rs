@@ -801,10 +801,8 @@ impl Driver {
         let cheapest = price.unwrap_or_default().of(self.state.tokens_of_last, MIN_CAP).micros();
         let cost = spent.cost.micros().div_ceil(answered).max(cheapest);
         let chars = spent.all_chars.div_ceil(answered);
-        // The conversation grows with every request.
-        let next_tokens = self.state.tokens_of_last.saturating_mul(3) / 2;
         spent.iterations >= limits.turn_max_iterations
-            || scarce(limits.turn_max_total_tokens, tokens, next_tokens)
+            || scarce(limits.turn_max_total_tokens, tokens, self.state.tokens_of_last)
             || scarce(limits.turn_max_time.0, spent.elapsed_ms, self.state.ms_of_last)
             || limits
                 .turn_max_completion_tokens

@@ -244,25 +244,21 @@ async fn every_limit_that_is_foreseen_leaves_room_for_the_last_answer() {
     let client = builder(&sim).build().unwrap();
     let model = "openai/tool-call!";
     let request = client.request(model).user("Save.").tools([Slow::default().definition()]);
-    let usage = request.send().await.unwrap().usage;
-    let (input, output) = (usage.input.unwrap(), usage.output.unwrap());
+    let output = request.send().await.unwrap().usage.output.unwrap();
     // A US dollar for a token of output.
     let price = Price { input: Money::default(), output: Money::from_micros(1_000_000_000_000) };
-    type Change = fn(&mut AgentLimits, u64, u64);
-    let limits: [(&str, Change); 3] = [
-        ("all tokens", |agent, input, output| {
-            agent.turn_max_total_tokens = 12 * (input + output);
-        }),
-        ("output tokens", |agent, _, output| {
+    type Change = fn(&mut AgentLimits, u64);
+    let limits: [(&str, Change); 2] = [
+        ("output tokens", |agent, output| {
             agent.turn_max_completion_tokens = Some(4 * output.max(MIN_CAP));
         }),
-        ("money", |agent, _, output| {
+        ("money", |agent, output| {
             agent.turn_max_cost = Some(Money::from_micros(4_000_000 * output.max(MIN_CAP)));
         }),
     ];
     for (name, change) in limits {
         let mut policy = quick();
-        change(&mut policy.agent, input, output);
+        change(&mut policy.agent, output);
         policy.prices.insert(model.to_owned(), price);
         let before = sim.ledger().len();
         let limits = Limits { same_calls: 100, ..Limits::default() };

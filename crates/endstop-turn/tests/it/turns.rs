@@ -972,6 +972,7 @@ fn tight(dice: &mut Dice) -> TurnStart {
     TurnStart {
         turn: format!("turn-{}", dice.roll(1_000)),
         policy: Policy { agent, ..base },
+        provider: String::new(),
         budget,
         delivers: dice.roll(2) == 0,
         conversation_messages: Some(1),
