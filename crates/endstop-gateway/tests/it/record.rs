@@ -320,7 +320,7 @@ async fn two_teams_with_one_key_are_refused() {
 }
 
 /// All bytes below a directory, with the names of their files.
-fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn files(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
