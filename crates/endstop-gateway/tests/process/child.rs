@@ -209,13 +209,6 @@ impl Process {
         rustix::process::prlimit(Some(self.pid()), Resource::Nofile, limit).unwrap();
     }
 
-    /// Its memory, in KiB.
-    pub(crate) fn memory(&self) -> u64 {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
-    }
-
     /// How many sockets it has open.
     pub(crate) fn sockets(&self) -> usize {
         let open = fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap();
