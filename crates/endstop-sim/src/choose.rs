@@ -29,6 +29,8 @@ pub(crate) fn choose(
         Some(list) if list.contains(',') => {
             let from = header.unwrap_or(model);
             let names: Vec<&str> = list.split(',').collect();
+            // A mistake in a later name is told at once.
+            names.iter().try_for_each(|name| named(name).map(drop))?;
             let name = names.get(played(from)).or(names.last()).copied().unwrap_or_default();
             Ok(Chosen { list: Some(from.to_owned()), ..named(name)? })
         }
@@ -89,11 +91,52 @@ fn in_model(model: &str) -> Option<String> {
     Some(longest.map_or(rest, |scenario| scenario.name).to_owned())
 }
 
-/// Returns the scenarios after a colon, as in `claude-haiku-4-5:story=500`. Other tags are the
-/// model's own, as in `llama3:latest`.
+/// Returns the scenarios after a colon, as in `claude-haiku-4-5:story=500`, also if they are unknown, so that
+/// a typing error is told. Tags such as those of `llama3:latest` and `ft:gpt-4o:acme::A1` are the model's own.
 fn after_colon(model: &str) -> Option<String> {
     let mut tails = model.match_indices(':').filter_map(|(at, _)| model.get(at + 1..));
-    tails.find(|tail| is_list(tail)).map(str::to_owned)
+    let first = tails.clone().next()?;
+    if let Some(list) = tails.find(|tail| is_list(tail)) {
+        return Some(list.to_owned());
+    }
+    let last = model.rsplit(':').next()?;
+    let own = if last == first { is_tag(last) } else { !resembles_scenario(last) };
+    (!own).then(|| last.to_owned())
+}
+
+/// Tags after a colon that are part of real model names.
+const TAGS: [&str; 18] = [
+    "beta",
+    "chat",
+    "cheapest",
+    "cloud",
+    "code",
+    "exacto",
+    "extended",
+    "fastest",
+    "floor",
+    "free",
+    "instruct",
+    "latest",
+    "nitro",
+    "online",
+    "preferred",
+    "text",
+    "thinking",
+    "vision",
+];
+
+/// Reports whether this is a tag of a model: a well-known one, a version or size, or a provider.
+fn is_tag(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_digit())
+        || TAGS.contains(&text)
+        || endstop::provider::ALL.iter().any(|provider| provider.id == text)
+}
+
+/// Reports whether the first name of a list is a scenario or nearly one.
+fn resembles_scenario(list: &str) -> bool {
+    let name = list.split([',', '=', '!']).next().unwrap_or_default();
+    endstop::nearest(name, scenario::ALL.iter().map(|scenario| scenario.name)).is_some()
 }
 
 /// Reports whether the text is one scenario or a list of them.

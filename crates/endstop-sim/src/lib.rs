@@ -24,7 +24,8 @@
 //!
 //! A model name is a scenario (`length`), a list of them (`length,complete`: one per request of a
 //! tag, and the last one repeats), or a real name, a colon and either
-//! (`claude-haiku-4-5:story=500`). The first part of the path names the host: `/vllm/v1/…` is vLLM,
+//! (`claude-haiku-4-5:story=500`). An unknown scenario is refused with 404, unless it is a tag of real models
+//! (`llama3:latest`). The first part of the path names the host: `/vllm/v1/…` is vLLM,
 //! `/deepseek/beta/…` is `DeepSeek`. Host and real name decide whether a request may end with a turn
 //! of the assistant, as the rules of [`endstop::provider`] say.
 //!

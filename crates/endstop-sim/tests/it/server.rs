@@ -50,6 +50,34 @@ async fn an_unknown_scenario_is_told_with_names_near_it() {
 }
 
 #[tokio::test]
+async fn a_typing_error_after_the_models_name_is_told() {
+    let sim = start().await;
+    for (model, says) in [
+        ("gpt-5:cut-befor-word", "did you mean `cut-before-word`?"),
+        ("gpt-5:nonsense", "unknown scenario `nonsense`"),
+        ("gpt-5:length,complet", "did you mean `complete`?"),
+        ("ft:gpt-4o:acme:lenght", "did you mean `length`?"),
+    ] {
+        let body = json!({ "model": model, "messages": [] }).to_string();
+        let response = post(sim.addr(), CHAT, &[], &body).await;
+        let text = String::from_utf8(response.body).unwrap();
+        assert!(response.status == 404 && text.contains(says), "{model}: {text}");
+    }
+    // Tags of real models.
+    for model in [
+        "llama3:latest",
+        "gpt-oss:120b-cloud",
+        "anthropic.claude-v2:1",
+        "qwen/qwen3:free",
+        "meta-llama/llama-4:groq",
+        "ft:gpt-4o-mini:acme::A1b2",
+    ] {
+        let body = chat(&sim, &json!({ "model": model, "messages": [] })).await;
+        assert_eq!(word(&body), "stop", "{model}");
+    }
+}
+
+#[tokio::test]
 async fn a_script_gives_the_nth_request_the_nth_scenario() {
     let names = endstop_sim::read_script("# two of them\nlength\ncontent-filter\n").unwrap();
     assert_eq!(
