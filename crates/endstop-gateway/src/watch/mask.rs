@@ -70,7 +70,7 @@ impl SecretsShown {
 
     /// Masks the secrets in a record before its response: in the texts that come from the client.
     pub(crate) fn mask_request(&self, record: &mut Record) {
-        withhold(&mut record.model, LONGEST_MODEL);
+        withhold_model(&mut record.model);
         // Most paths are shorter than a key with the segments around it.
         self.mask_all([record.model.as_mut(), Some(&mut record.path)]);
     }
@@ -78,7 +78,7 @@ impl SecretsShown {
     /// Masks the secrets in a record: in the texts that come from the provider.
     pub(crate) fn mask_record(&self, record: &mut Record, wire: &Wire) {
         let Record { model, native_finish_reason, upstream_request_id, .. } = record;
-        withhold(model, LONGEST_MODEL);
+        withhold_model(model);
         withhold_word(native_finish_reason.as_mut(), wire);
         withhold(upstream_request_id, LONGEST_MODEL);
         self.mask_all([model, native_finish_reason, upstream_request_id].map(Option::as_mut));
@@ -87,7 +87,7 @@ impl SecretsShown {
     /// Masks the secrets in what the provider sent. The message of its error is removed, unless the
     /// operator wants it.
     pub(crate) fn mask_ending(&self, ending: &mut Ending, wire: &Wire, messages: Messages) {
-        withhold(&mut ending.model, LONGEST_MODEL);
+        withhold_model(&mut ending.model);
         // A known finish reason quotes nothing.
         if ending.reason.is_success() {
             return;
@@ -185,6 +185,13 @@ fn withhold(text: &mut Option<String>, most: usize) {
     }
 }
 
+/// Withholds the name of a model that is not a name, nor a list of names as the simulator takes.
+fn withhold_model(model: &mut Option<String>) {
+    if let Some(model) = model.as_mut().filter(|model| !is_model(model)) {
+        WITHHELD.clone_into(model);
+    }
+}
+
 /// Withholds a finish reason that is not a name, unless the operator has given it a meaning.
 fn withhold_word(word: Option<&mut String>, wire: &Wire) {
     let Some(word) = word.filter(|word| !is_name(word, LONGEST_WORD)) else { return };
@@ -216,6 +223,11 @@ fn is_name(text: &str, most: usize) -> bool {
     };
     // Not `all`, which the compiler does not vectorize.
     text.len() <= most && text.bytes().fold(true, |is_name, byte| is_name & is_part(byte))
+}
+
+/// Reports whether a text looks like the name of a model, or like several with commas between them.
+fn is_model(text: &str) -> bool {
+    text.len() <= LONGEST_MODEL && text.split(',').all(|name| is_name(name, LONGEST_MODEL))
 }
 
 fn mask_secret(secret: &str, text: &mut String) {
@@ -383,6 +395,11 @@ mod tests {
             assert!(!is_name(text, LONGEST_MODEL), "{text}");
         }
         assert!(!is_name(&"x".repeat(LONGEST_WORD + 1), LONGEST_WORD));
+        assert!(is_model("gpt-5:cut-after-args,complete") && is_model("gpt-5:story=500,length"));
+        for text in ["first, second", "a,b?", &"x,".repeat(LONGEST_MODEL)] {
+            assert!(!is_model(text), "{text}");
+        }
+        assert!(!is_name("a,b", LONGEST_WORD));
     }
 
     #[test]
