@@ -53,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long, value_enum)]
     upstream: Option<UpstreamArg>,
     /// Check everything that serving needs, print what would be served, and exit; listens on nothing
-    /// and creates nothing
+    /// and leaves nothing behind
     #[arg(long)]
     check: bool,
 }

@@ -1,10 +1,11 @@
 //! From an address to a store: one line for each kind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::Error;
 use crate::sink::{Sink, Store};
+use crate::spool::files::create_and_remove;
 use crate::{clickhouse, jsonl, postgres, sqlite};
 
 /// Options of a store.
@@ -102,13 +103,22 @@ pub enum Found {
     Missing(PathBuf),
 }
 
-/// Checks a store without creating or changing anything.
+/// Checks a store without changing it. Beside a file that is missing, an entry is created for a moment;
+/// nothing is left behind.
 ///
 /// # Errors
 /// The address is not one of a store, or the store cannot be reached, or it is damaged.
 pub fn check(url: &str) -> Result<Found, Error> {
     if let Some(file) = sqlite::file(url) {
         if !file.exists() {
+            let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            if folder.is_dir() {
+                create_and_remove(folder).map_err(|source| Error::Io {
+                    what: format!("cannot open {}", shown(url)),
+                    source,
+                })?;
+            }
             return Ok(Found::Missing(file.to_owned()));
         }
         rustix::fs::access(file, rustix::fs::Access::WRITE_OK).map_err(|error| Error::Io {

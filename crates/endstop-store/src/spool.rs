@@ -36,7 +36,7 @@
 //! ```
 
 mod entry;
-mod files;
+pub(crate) mod files;
 mod reader;
 mod recover;
 mod writer;
@@ -339,7 +339,8 @@ impl Spool {
         Ok((Self { inner, syncer: Some(syncer) }, recovery))
     }
 
-    /// Checks the directory of a spool without creating, changing or keeping anything.
+    /// Checks the directory of a spool. If it is missing, an entry is created beside it for a moment; nothing
+    /// is left behind.
     ///
     /// # Errors
     /// The directory, or the one that it would be made in, cannot be written.

@@ -42,7 +42,7 @@ pub(super) struct Dir {
     kept: AtomicU64,
 }
 
-/// Checks a directory without changing it. The lock is held for a moment, which others wait out.
+/// Checks a directory and leaves nothing behind. The lock is held for a moment, which others wait out.
 pub(super) fn check(path: &Path) -> Result<State, Error> {
     let existing = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("."));
     if !existing.is_dir() {
@@ -54,13 +54,28 @@ pub(super) fn check(path: &Path) -> Result<State, Error> {
         what: format!("cannot write into `{}`", existing.display()),
         source: error.into(),
     })?;
-    let Ok(lock) = File::open(path.join("lock")) else {
-        return Ok(if existing == path { State::Free } else { State::Missing });
-    };
+    if existing != path {
+        // Some file systems permit it and refuse nevertheless, such as `/proc`.
+        create_and_remove(existing).map_err(|source| Error::Io {
+            what: format!("cannot create the spool's directory `{}`", path.display()),
+            source,
+        })?;
+        return Ok(State::Missing);
+    }
+    let Ok(lock) = File::open(path.join("lock")) else { return Ok(State::Free) };
     Ok(match lock.try_lock_shared() {
         Ok(()) => State::Free,
         Err(TryLockError::WouldBlock | TryLockError::Error(_)) => State::InUse,
     })
+}
+
+/// Creates an entry in this directory and removes it at once.
+pub(crate) fn create_and_remove(dir: &Path) -> io::Result<()> {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let entry = dir.join(format!(".endstop-check-{}-{number}", std::process::id()));
+    fs::create_dir(&entry)?;
+    fs::remove_dir(&entry)
 }
 
 /// Looks at a directory without changing it.
