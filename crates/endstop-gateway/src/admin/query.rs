@@ -120,9 +120,55 @@ impl EndingsQuery {
 pub(super) type Asking = Result<Query<EndingsQuery>, axum::extract::rejection::QueryRejection>;
 
 pub(super) fn asked(asking: Asking) -> Result<EndingsQuery, String> {
-    asking.map_err(|rejection| rejection.body_text()).map(|Query(asked)| asked)
+    asking.map_err(|rejection| told(&rejection.body_text())).map(|Query(asked)| asked)
+}
+
+/// Returns the error of the parser of queries in plain words.
+fn told(error: &str) -> String {
+    let error = error.strip_prefix("Failed to deserialize query string: ").unwrap_or(error);
+    if let Some((name, known)) =
+        error.split_once("unknown field `").and_then(|(_, rest)| rest.split_once('`'))
+    {
+        let known: Vec<&str> = known.split('`').skip(1).step_by(2).collect();
+        let meant = endstop::nearest(name, known.iter().copied());
+        let meant = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+        let name = endstop::text::clean(name, 64);
+        return format!(
+            "unknown query parameter `{name}`: expected one of {}{meant}",
+            known.join(", ")
+        );
+    }
+    match error.split_once(": ") {
+        Some(("limit", _)) => "invalid `limit`: expected a whole number".to_owned(),
+        Some(("compare", _)) => "invalid `compare`: expected `true` or `false`".to_owned(),
+        Some(_) | None => format!("invalid query: {}", endstop::text::plain_error(error, "value")),
+    }
 }
 
 pub(super) fn wanted(asking: Asking) -> Result<Wanted, String> {
     asked(asking).and_then(EndingsQuery::wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_in_a_query_are_told_in_plain_words() {
+        let said = |query: &str| {
+            let uri = format!("/endstop/v1/endings?{query}").parse().unwrap();
+            let asking: Asking = Query::try_from_uri(&uri);
+            asked(asking).unwrap_err()
+        };
+        let text = said("reson=cut");
+        assert!(
+            text.starts_with("unknown query parameter `reson`: expected one of team,"),
+            "{text}"
+        );
+        assert!(text.ends_with("; did you mean `reason`?"), "{text}");
+        assert_eq!(said("limit=ten"), "invalid `limit`: expected a whole number");
+        assert_eq!(said("compare=1"), "invalid `compare`: expected `true` or `false`");
+        let text = said("team=a&team=b");
+        assert!(text.starts_with("invalid query: ") && !text.contains("deserialize"), "{text}");
+    }
 }
