@@ -468,7 +468,7 @@ impl Config {
         let mut config: Self = toml::from_str(text).map_err(|error| {
             let offset = error.span().map_or(0, |span| span.start);
             let (line, key) = toml_key_at(text, offset);
-            let message = plain_error(error.message(), "value");
+            let message = with_nearest(plain_error(error.message(), "value"));
             let message = if key.is_empty() { message } else { format!("`{key}`: {message}") };
             Error::Config { file: file.to_owned(), line: Some(line), message }
         })?;
@@ -479,6 +479,11 @@ impl Config {
         }
         config.registry.add_toml_within(file, text)?;
         config.policy = Policy::from_toml_within(file, text)?;
+        if let Err((upstream, message)) = crate::route::check_likes(&config) {
+            let message = format!("upstream `{upstream}`: {message}");
+            let line = line_of_like(text, upstream);
+            return Err(Error::Config { file: file.to_owned(), line, message });
+        }
         Ok(config)
     }
 
@@ -701,13 +706,37 @@ fn read_later<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Registry, D:
     IgnoredAny::deserialize(deserializer).map(|_| Registry::default())
 }
 
+/// Adds the name that was perhaps meant to an error that quotes a wrong name, and then all allowed ones.
+fn with_nearest(message: String) -> String {
+    let is_about_names =
+        ["unknown value ", "unknown field "].iter().any(|start| message.starts_with(start));
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let wrong = quoted.next().filter(|_| is_about_names);
+    match wrong.and_then(|wrong| endstop::nearest(wrong, quoted)) {
+        Some(meant) => format!("{message}; did you mean `{meant}`?"),
+        None => message,
+    }
+}
+
+/// Returns the line of the key `like` of an upstream.
+fn line_of_like(text: &str, upstream: &str) -> Option<usize> {
+    let table = toml::de::DeTable::parse(text).ok()?;
+    let own = table.get_ref().get("upstreams")?.get_ref().get(upstream)?.get_ref();
+    Some(toml_key_at(text, own.get("like")?.span().start).0)
+}
+
 fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
-    parse_duration(&text).ok_or_else(|| {
+    let found = parse_duration(&text).ok_or_else(|| {
         serde::de::Error::custom(format!(
             "invalid duration `{text}`: expected a number and ms, s, m, h or d"
         ))
-    })
+    })?;
+    if found.is_zero() {
+        let why = format!("invalid duration `{text}`: it must be greater than 0");
+        return Err(serde::de::Error::custom(why));
+    }
+    Ok(found)
 }
 
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<usize, D::Error> {
@@ -819,7 +848,7 @@ fn parse_duration(text: &str) -> Option<Duration> {
         "d" => number.checked_mul(24 * 3_600_000)?,
         _ => return None,
     };
-    (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
+    Some(Duration::from_millis(milliseconds))
 }
 
 #[cfg(test)]

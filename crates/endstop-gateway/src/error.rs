@@ -42,10 +42,12 @@ pub enum Error {
     #[error("{0}")]
     Exposed(String),
     /// An address cannot be listened on.
-    #[error("cannot listen on {address}: {}", said(.source))]
+    #[error("cannot listen on {address}: {}", said(.setting, .source))]
     Listen {
         /// The address.
         address: std::net::SocketAddr,
+        /// Setting that names it: `listen` or `admin`.
+        setting: &'static str,
         /// Cause.
         source: std::io::Error,
     },
@@ -92,14 +94,15 @@ impl From<endstop_turn::policy::PolicyFileError> for Error {
     }
 }
 
-fn said(error: &std::io::Error) -> String {
-    let known = [
-        (
-            std::io::ErrorKind::AddrInUse,
-            "the port is taken; stop the other program, or choose another port",
+fn said(setting: &str, error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::AddrInUse => format!(
+            "the port is taken; stop the other program, or choose another port with `{setting}` \
+             (`--{setting}`)"
         ),
-        (std::io::ErrorKind::PermissionDenied, "not permitted; choose a port above 1023"),
-    ];
-    let known = known.iter().find(|(kind, _)| *kind == error.kind());
-    known.map_or_else(|| error.to_string(), |(_, words)| (*words).to_owned())
+        std::io::ErrorKind::PermissionDenied => {
+            format!("not permitted; choose a port above 1023 with `{setting}` (`--{setting}`)")
+        }
+        _ => error.to_string(),
+    }
 }

@@ -115,9 +115,9 @@ impl Gateway {
         listener::check_descriptors(descriptors)?;
         let admin_connections = config.limits.admin_connections;
         let shared = Arc::new(Shared::new(Settings::new(config)?)?);
-        let (listener, address) = bind(listen).await?;
+        let (listener, address) = bind("listen", listen).await?;
         let admin = match admin {
-            Some(admin) => Some(bind(admin).await?),
+            Some(admin) => Some(bind("admin", admin).await?),
             None => None,
         };
         let open = listener::open_descriptors();
@@ -271,8 +271,11 @@ pub(crate) fn check_addresses(config: &Config) -> Result<(), Error> {
     Err(Error::Setting { name: "admin".to_owned(), message })
 }
 
-async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), Error> {
-    let failed = |source| Error::Listen { address, source };
+async fn bind(
+    setting: &'static str,
+    address: SocketAddr,
+) -> Result<(TcpListener, SocketAddr), Error> {
+    let failed = |source| Error::Listen { address, setting, source };
     let listener = TcpListener::bind(address).await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
     Ok((listener, address))

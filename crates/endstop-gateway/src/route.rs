@@ -273,6 +273,7 @@ impl Routes {
         let known: Vec<&str> = self.by_name.keys().map(String::as_str).collect();
         let name = endstop::text::clean(name, 64);
         let why = match provider::ALL.iter().find(|provider| provider.route == name) {
+            None if name.is_empty() => "the path names no upstream".to_owned(),
             None => format!("no upstream is called `{name}`"),
             Some(provider) if provider.base_url.is_empty() => format!(
                 "`{name}` has no address of its own: the operator of the gateway names one with \
@@ -282,7 +283,11 @@ impl Routes {
                 format!("this gateway does not serve `{name}` (`only` in its configuration)")
             }
         };
-        let message = format!("endstop: {why}; the path begins with one of: {}", known.join(", "));
+        let message = format!(
+            "endstop: {why}; a path begins with `/` and one of these names, such as \
+             `/openai/v1/chat/completions`: {}",
+            known.join(", ")
+        );
         NoRoute { provider: None, why: Why::Unknown, message }
     }
 
@@ -341,11 +346,23 @@ fn speaks<'c>(name: &'c str, own: &'c UpstreamConfig, config: &Config) -> Result
         let known: Vec<&str> = config.registry.ids().collect();
         let meant = endstop::nearest(id, known.iter().copied());
         let meant = meant.map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
-        let message = format!(
-            "unknown provider `{id}`: add `like = \"…\"` with one of {}{meant}",
-            known.join(", ")
-        );
+        let wanted = match own.like {
+            Some(_) => "in `like`: expected",
+            None => "as the name of an upstream: add `like = \"…\"` with",
+        };
+        let message =
+            format!("unknown provider `{id}` {wanted} one of {}{meant}", known.join(", "));
         Error::Upstream { name: name.to_owned(), message }
+    })
+}
+
+/// Checks the `like` of every upstream. Returns the name of one that is wrong, and the mistake.
+pub(crate) fn check_likes(config: &Config) -> Result<(), (&str, String)> {
+    let mut named = config.upstreams.iter().filter(|(_, own)| own.like.is_some());
+    named.try_for_each(|(name, own)| match speaks(name, own, config) {
+        Ok(_) => Ok(()),
+        Err(Error::Upstream { message, .. }) => Err((name.as_str(), message)),
+        Err(other) => Err((name.as_str(), other.to_string())),
     })
 }
 
@@ -798,7 +815,11 @@ mod tests {
         assert!(to("/databricks/adb-1.19.azuredatabricks.net/x").is_ok());
         assert!(to("/bedrock").unwrap_err().contains("/bedrock/{region}"));
         assert!(to("/nobody/v1").unwrap_err().contains("`nobody`"));
-        assert!(to("/").unwrap_err().contains("begins with one of"));
+        let empty = to("/").unwrap_err();
+        assert!(
+            empty.contains("the path names no upstream; a path begins with `/` and one of"),
+            "{empty}"
+        );
     }
 
     #[test]

@@ -21,7 +21,7 @@ fn mistakes_are_told_in_one_line() {
     };
     check(
         "listen = \"127.0.0.1:1\"\nmode = \"gard\"\n",
-        "1.toml:2: `mode`: unknown value `gard`: expected",
+        "1.toml:2: `mode`: unknown value `gard`: expected `observe` or `guard`; did you mean `guard`?",
     );
     check("mode = \"guard\n", ":1: ");
     check(
@@ -30,8 +30,17 @@ fn mistakes_are_told_in_one_line() {
     );
     check("[limits]\nidel = \"1s\"\n", ":2: `limits.idel`: unknown field `idel`: expected");
     check(
-        "[upstreams.mine]\nlike = \"opnai\"\nbase_url = \"http://x\"\n",
-        "unknown provider `opnai`: add `like",
+        "[limits]\nidle = \"0s\"\n",
+        ":2: `limits.idle`: invalid duration `0s`: it must be greater",
+    );
+    check(
+        "[upstreams.mine]\nbase_url = \"http://x\"\nlike = \"vlm\"\n",
+        ":3: upstream `mine`: unknown provider `vlm` in `like`: expected one of openai,",
+    );
+    check("[upstreams.mine]\nlike = \"vlm\"\nbase_url = \"http://x\"\n", "; did you mean `vllm`?");
+    check(
+        "[upstreams.opnai]\nbase_url = \"http://x\"\n",
+        "unknown provider `opnai` as the name of an upstream: add `like",
     );
     check("[upstreams.mine]\nlike = \"openai\"\nbase_url = \"x\"\n", "invalid base_url `x`");
     check(
@@ -47,8 +56,14 @@ fn mistakes_are_told_in_one_line() {
     check("admin = \"0.0.0.0:0\"\n", "the admin listener 0.0.0.0:0 is open to other machines");
     check("admin_token_file = \"/nowhere\"\n", "admin_token: cannot read /nowhere");
     check("tls = { cert = \"/no.pem\", key = \"/no.pem\" }\n", "cannot read /no.pem");
-    check("store = \"sqlite:/nowhere/x.db\"\n", "cannot open sqlite:/nowhere/x.db");
+    check("store = \"sqlite:/nowhere/x.db\"\n", "cannot open sqlite:/nowhere/x.db: ");
     check("store = \"mysql://x\"\n", "mysql://x");
+    // Permitted to root, and impossible nevertheless.
+    if cfg!(target_os = "linux") {
+        check("data = \"/proc/nope\"\nstore = \"sqlite::memory:\"\n", "/proc/nope");
+        check("data = \"/sys/x\"\nstore = \"sqlite::memory:\"\n", "/sys");
+        check("store = \"sqlite:/proc/x.db\"\n", "sqlite:/proc/x.db");
+    }
     let page = folder
         .write("page.db", "<html>not a database, but a page of some length</html>".repeat(99));
     check(&format!("store = \"sqlite:{page}\"\n"), "not a SQLite database");
@@ -68,8 +83,12 @@ fn mistakes_are_told_in_one_line() {
 fn a_port_that_is_taken_is_said_to_be() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let output = endstop(&["serve", "--listen", &address], b"");
-    fails(&output, 1, &format!("cannot listen on {address}: the port is taken"));
+    for (name, free, other) in [("listen", "admin", "off"), ("admin", "listen", "127.0.0.1:0")] {
+        let (name, free) = (format!("--{name}"), format!("--{free}"));
+        let output = endstop(&["serve", &name, &address, &free, other, "--store", "off"], b"");
+        fails(&output, 1, &format!("cannot listen on {address}: the port is taken"));
+        fails(&output, 1, &format!("(`{name}`)"));
+    }
 }
 
 #[test]

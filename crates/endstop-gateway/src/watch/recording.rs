@@ -306,10 +306,13 @@ fn check_main(config: &Config, store: &str) -> Result<Vec<String>, Error> {
             let is_made = |folder: &Path| folder.is_dir() || data.starts_with(folder);
             match folder.filter(|folder| !is_made(folder)) {
                 None => Ok(vec![format!("{shown} does not exist yet and would be created")]),
-                Some(_) => Err(Error::Store(endstop_store::Error::Io {
-                    what: format!("cannot open {shown}"),
-                    source: std::io::ErrorKind::NotFound.into(),
-                })),
+                Some(folder) => {
+                    let why = format!("the directory {} does not exist", folder.display());
+                    Err(Error::Store(endstop_store::Error::Io {
+                        what: format!("cannot open {shown}"),
+                        source: std::io::Error::new(std::io::ErrorKind::NotFound, why),
+                    }))
+                }
             }
         }
         Err(error) if error.is_retryable() => {
