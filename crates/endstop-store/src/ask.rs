@@ -78,7 +78,8 @@ pub(crate) fn report_by(
     Ok(arrange(query, now, Some(before)))
 }
 
-fn check(query: &Query) -> Result<(), Error> {
+/// Checks a question about many responses.
+pub(crate) fn check(query: &Query) -> Result<(), Error> {
     let refuse = |why: String| Err(Error::Query(why));
     if query.by.len() > MOST_DIMENSIONS {
         return refuse(format!("a report groups by at most {MOST_DIMENSIONS} names"));
@@ -91,7 +92,15 @@ fn check(query: &Query) -> Result<(), Error> {
     for period in [Some(query.period), query.before].into_iter().flatten() {
         check_period(period)?;
     }
-    Ok(())
+    axis::zone(query.zone.as_deref()).map(drop)
+}
+
+/// Checks a question for rows.
+pub(crate) fn check_wanted(wanted: &Wanted) -> Result<(), Error> {
+    check_limit(wanted.limit)?;
+    check_filter(&wanted.filter)?;
+    check_name("action", wanted.action.as_deref(), ACTIONS.into_iter())?;
+    wanted.period.map_or(Ok(()), check_period)
 }
 
 /// Checks the names that only we give, so that a slip of the pen is not answered with nothing.
@@ -451,12 +460,7 @@ pub(crate) fn endings_by<R: Reads>(
     wanted: &Wanted,
     newest: impl FnOnce(&mut R, &Flavor) -> Result<Option<u64>, Error>,
 ) -> Result<Vec<Stored>, Error> {
-    check_limit(wanted.limit)?;
-    check_filter(&wanted.filter)?;
-    check_name("action", wanted.action.as_deref(), ACTIONS.into_iter())?;
-    if let Some(period) = wanted.period {
-        check_period(period)?;
-    }
+    check_wanted(wanted)?;
     let flavor = from.flavor()?;
     let newest = newest(from, &flavor)?;
     let mut rows = Vec::new();

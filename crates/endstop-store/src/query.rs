@@ -103,7 +103,10 @@ impl FromStr for Dimension {
     fn from_str(name: &str) -> Result<Self, Error> {
         Self::ALL.into_iter().find(|known| known.name() == name).ok_or_else(|| {
             let known: Vec<&str> = Self::ALL.iter().map(|known| known.name()).collect();
-            Error::Query(format!("cannot group by `{name}`: expected one of {}", known.join(", ")))
+            let meant = endstop::nearest(name, known.iter().copied());
+            let meant = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+            let known = known.join(", ");
+            Error::Query(format!("cannot group by `{name}`: expected one of {known}{meant}"))
         })
     }
 }
@@ -155,6 +158,16 @@ pub struct Query {
     pub limit: usize,
 }
 
+impl Query {
+    /// Checks the question, as [`crate::Store::report`] does.
+    ///
+    /// # Errors
+    /// [`Error::Query`] with the mistake.
+    pub fn check(&self) -> Result<(), Error> {
+        crate::ask::check(self)
+    }
+}
+
 /// The upper bounds of the times that are counted together, in microseconds; a last bucket has none.
 pub const BOUNDS_US: [u64; 23] = [
     1_000,
@@ -200,12 +213,12 @@ impl Buckets {
         }
     }
 
-    /// The time, in microseconds, that this share of all took at most, from 0 to 1; none of nothing.
-    /// Within a bucket times are taken to be spread evenly.
+    /// The time, in microseconds, that this share of all took at most, from 0 to 1; none of fewer than two
+    /// times, of which it would say more than is known. Within a bucket times are taken to be spread evenly.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Option<u64> {
         let all: u64 = self.0.iter().sum();
-        if all == 0 {
+        if all < 2 {
             return None;
         }
         let rank = share.clamp(0.0, 1.0) * all as f64;
@@ -320,6 +333,16 @@ pub struct Wanted {
     pub period: Option<Period>,
     /// At most so many.
     pub limit: usize,
+}
+
+impl Wanted {
+    /// Checks the question, as [`crate::Store::endings`] does.
+    ///
+    /// # Errors
+    /// [`Error::Query`] with the mistake.
+    pub fn check(&self) -> Result<(), Error> {
+        crate::ask::check_wanted(self)
+    }
 }
 
 impl Default for Wanted {

@@ -11,7 +11,6 @@ use super::{
     Backfill, NOTES, Said, TableRow, Write, are_ours, check, is_own, name_of, quoted, quoted_path,
 };
 use crate::error::Error;
-use crate::open::refuse;
 use crate::sqlite::adopt::Adopting;
 
 pub(super) struct Table {
@@ -32,7 +31,7 @@ impl Table {
         let file = backfill.from.strip_prefix("sqlite:").unwrap_or_default();
         let file = file.strip_prefix("//").unwrap_or(file);
         if !Path::new(file).is_file() {
-            return Err(refuse(&backfill.from, "the file does not exist"));
+            return Err(Error::Query(format!("the file `{file}` does not exist")));
         }
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let store = backfill.from.clone();
