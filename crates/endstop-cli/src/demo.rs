@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use endstop_gateway::config::Log;
 use endstop_gateway::watch::EndingReport;
 use endstop_gateway::{Config, Error, Gateway};
@@ -81,7 +81,18 @@ async fn demo() -> Result<ExitCode> {
     let (mut first, mut second) = (Stop::new()?, Stop::new()?);
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let folder = tempfile::Builder::new().prefix("endstop-demo-").tempdir();
-    let folder = folder.context("cannot create a temporary directory")?;
+    let folder = folder.map_err(|error| {
+        let (dir, why) = (std::env::temp_dir(), error.kind());
+        let why = match why {
+            io::ErrorKind::NotFound => "it does not exist".to_owned(),
+            io::ErrorKind::PermissionDenied => "it cannot be written".to_owned(),
+            _ => error.to_string(),
+        };
+        anyhow!(
+            "cannot create a temporary directory in {}: {why}; set TMPDIR to another",
+            dir.display()
+        )
+    })?;
     let sim = match start_sim(free(SocketAddr::new(LOOPBACK.ip(), SIM_PORT))).await {
         Ok(sim) => sim,
         // Taken meanwhile.

@@ -3,15 +3,15 @@
 use std::io::{self, BufWriter, Write};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use endstop::{Reason, Record};
 use endstop_store::view::EndingView;
 use endstop_store::{Period, Stored, Wanted};
 
-use crate::number;
 use crate::store::{FilterArgs, StoreArgs};
 use crate::style::{self, Style};
 use crate::when::{self, When};
+use crate::{exit, number};
 
 /// List recorded endings, newest first
 #[derive(clap::Args)]
@@ -45,7 +45,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let now = when::now();
-    let since = args.since.map(|since| since.at(now, None)).transpose()?;
+    let since = args.since.map(|since| since.at(now, None)).transpose().map_err(exit::invalid)?;
     let wanted = Wanted {
         filter: args.filter.filter(),
         native: args.native.clone(),
@@ -53,19 +53,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         period: since.map(|since| Period { since, until: now + 1 }),
         limit: args.limit,
     };
+    // Before the store is opened: a mistake in the arguments is told first.
+    wanted.check().map_err(exit::invalid)?;
     let found = args.store.open()?.endings(&wanted)?;
     let mut out = BufWriter::new(io::stdout().lock());
     if found.is_empty() && !args.json {
         writeln!(out, "no matching endings")?;
     }
-    let layout = Layout::new(style::terminal_width());
+    let layout = Layout::new(style::terminal_width(), &found);
     if !found.is_empty() && !args.json {
         writeln!(out, "{}", Style::of_stdout().dim(&layout.head()))?;
     }
     for stored in &found {
         write(&mut out, stored, args.json, Style::of_stdout(), &layout)?;
     }
-    out.flush()?;
+    out.flush().context("cannot write to standard output")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -74,6 +76,16 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 pub(crate) struct Layout {
     /// The columns in their order, and the width of each.
     columns: Vec<(&'static Column, usize)>,
+    cells: Cells,
+}
+
+/// Treatment of values that are longer than their column.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cells {
+    /// They are cut: a line must fit into a terminal.
+    Cut,
+    /// They are written whole, as in pipes.
+    Whole,
 }
 
 /// A column of a list of endings.
@@ -99,23 +111,34 @@ const fn column(
     Column { name, widths, rank, turn, value }
 }
 
-/// All columns, in their order. The narrowest of the first six ranks fit into 80 columns.
+/// Rank of a column without a value in any line.
+const EMPTY: u8 = 10;
+
+/// All columns, in their order. The narrowest of the first five ranks fit into 80 columns, if no ending has a
+/// team.
 static COLUMNS: [Column; 12] = [
     column("time", (14, 20), 0, 3, time),
-    column("provider", (8, 12), 7, 6, |record, _| record.provider.to_string()),
-    column("model", (12, 24), 6, 2, |record, _| or_dash(record.model.as_deref())),
+    column("provider", (8, 12), 5, 6, |record, _| record.provider.to_string()),
+    column("model", (11, 24), 3, 2, |record, _| or_dash(record.model.as_deref())),
     column("reason", (12, 19), 0, 0, |record, _| record.reason.to_string()),
     column("native", (14, 14), 8, 7, |record, _| or_dash(record.native_finish_reason.as_deref())),
     column("finish", (12, 12), 9, 8, |record, _| {
         record.finish_reason.as_deref().unwrap_or("null").to_owned()
     }),
     column("action", (7, 7), 1, 8, |record, _| record.action.to_string()),
-    column("status", (6, 6), 2, 8, |record, _| or_dash(record.status)),
-    column("took", (7, 8), 3, 5, |record, _| took(record)),
-    column("tokens", (6, 7), 4, 5, |record, _| or_dash(record.tokens_out)),
-    column("team", (6, 12), 5, 4, |record, _| or_dash(record.team_id.as_deref())),
+    column("status", (6, 6), 6, 8, |record, _| or_dash(record.status)),
+    column("took", (7, 8), 2, 5, |record, _| took(record)),
+    column("tokens", (6, 7), 7, 5, |record, _| or_dash(record.tokens_out)),
+    column("team", (6, 12), 4, 4, |record, _| or_dash(record.team_id.as_deref())),
     column("id", (15, 32), 0, 1, |record, width| record.id.chars().take(width).collect()),
 ];
+
+impl Column {
+    /// Returns the value of an ending, cut to this width.
+    fn text(&self, record: &Record, width: usize) -> String {
+        endstop::text::clean(&(self.value)(record, width), width)
+    }
+}
 
 fn time(record: &Record, width: usize) -> String {
     let zoned = when::zoned(record.created_at);
@@ -136,23 +159,44 @@ fn or_dash(value: Option<impl ToString>) -> String {
 }
 
 impl Layout {
-    /// Chooses columns for a terminal of this width; all of them where there is none.
-    pub(crate) fn new(width: Option<usize>) -> Self {
-        let width = width.unwrap_or(usize::MAX);
+    /// Chooses columns for these endings on a terminal of this width; all of them where there is none, and as
+    /// wide as the longest value.
+    pub(crate) fn new(width: Option<usize>, endings: &[Stored]) -> Self {
+        match width {
+            Some(width) => Self::fitting(width, endings),
+            None => Self::whole(endings),
+        }
+    }
+
+    fn whole(endings: &[Stored]) -> Self {
+        let width = |column: &Column| {
+            let values = endings.iter().map(|stored| column.text(&stored.record, usize::MAX).len());
+            values.max().unwrap_or(0).max(column.widths.1)
+        };
+        let columns = COLUMNS.iter().map(|column| (column, width(column))).collect();
+        Self { columns, cells: Cells::Whole }
+    }
+
+    fn fitting(width: usize, endings: &[Stored]) -> Self {
+        let has_teams = endings.iter().any(|stored| stored.record.team_id.is_some());
+        let rank = |column: &Column| match column.name {
+            "team" if !has_teams => EMPTY,
+            _ => column.rank,
+        };
         let mut by_rank: Vec<&Column> = COLUMNS.iter().collect();
-        by_rank.sort_by_key(|column| column.rank);
+        by_rank.sort_by_key(|column| rank(column));
         let (mut most, mut used) = (0, 0);
         for column in by_rank {
             used += column.widths.0 + 1;
             // The last one ends with the line.
-            if column.rank > 0 && used > width.saturating_add(1) {
+            if rank(column) > 0 && used > width.saturating_add(1) {
                 used -= column.widths.0 + 1;
                 break;
             }
-            most = column.rank;
+            most = rank(column);
         }
         let mut left = width.saturating_add(1).saturating_sub(used);
-        let chosen = COLUMNS.iter().filter(|column| column.rank <= most);
+        let chosen = COLUMNS.iter().filter(|column| rank(column) <= most);
         let mut columns: Vec<_> = chosen.map(|column| (column, column.widths.0)).collect();
         let mut by_turn: Vec<_> = columns.iter_mut().collect();
         by_turn.sort_by_key(|(column, _)| column.turn);
@@ -164,7 +208,7 @@ impl Layout {
                 left -= wider;
             }
         }
-        Self { columns }
+        Self { columns, cells: Cells::Cut }
     }
 
     pub(crate) fn head(&self) -> String {
@@ -193,7 +237,10 @@ pub(crate) fn write(
     let record = &stored.record;
     let mut line = String::new();
     for (index, (column, width)) in layout.columns.iter().enumerate() {
-        let text = endstop::text::clean(&(column.value)(record, *width), *width);
+        let text = match layout.cells {
+            Cells::Cut => column.text(record, *width),
+            Cells::Whole => column.text(record, usize::MAX),
+        };
         // The last one ends with the line.
         let is_last = index + 1 == layout.columns.len();
         let cell = if is_last { text } else { format!("{text:<width$} ") };
@@ -211,11 +258,12 @@ pub(crate) fn write(
 mod tests {
     use super::*;
 
-    fn names(width: Option<usize>) -> Vec<&'static str> {
-        Layout::new(width).columns.iter().map(|(column, _)| column.name).collect()
+    fn names(width: usize, team: Option<&str>) -> Vec<&'static str> {
+        let layout = Layout::new(Some(width), &[stored(team)]);
+        layout.columns.iter().map(|(column, _)| column.name).collect()
     }
 
-    fn line(width: Option<usize>) -> String {
+    fn stored(team: Option<&str>) -> Stored {
         let record = Record {
             id: "01a1e264f65b73860000000000000001".to_owned(),
             created_at: 1_794_913_019_042,
@@ -226,35 +274,61 @@ mod tests {
             status: Some(200),
             tokens_out: Some(4096),
             total_us: 12_300_000,
-            team_id: Some("payments".to_owned()),
+            team_id: team.map(str::to_owned),
             ..Record::default()
         };
-        let stored = Stored { record, ..Stored::default() };
+        Stored { record, ..Stored::default() }
+    }
+
+    fn line(width: Option<usize>, team: Option<&str>) -> String {
+        let stored = stored(team);
+        let layout = Layout::new(width, std::slice::from_ref(&stored));
         let mut out = Vec::new();
-        write(&mut out, &stored, false, Style::of_stdout(), &Layout::new(width)).unwrap();
+        write(&mut out, &stored, false, Style::of_stdout(), &layout).unwrap();
         String::from_utf8(out).unwrap()
     }
 
     #[test]
     fn columns_are_shortened_before_others_are_left_out() {
-        let asked = ["time", "reason", "action", "status", "took", "tokens", "team", "id"];
-        assert_eq!(names(Some(80)), asked);
+        let asked = ["time", "provider", "model", "reason", "action", "took", "id"];
+        assert_eq!(names(80, None), asked);
         assert_eq!(
-            line(Some(80)),
-            "11-17 10:56:59 output_limit passed  200    12.3 s  4096   paymen 01a1e264f65b738\n"
+            line(Some(80), None),
+            "11-17 10:56:59 anthropi claude-sonn output_limit passed  12.3 s  01a1e264f65b738\n"
         );
+        let with_team = ["time", "model", "reason", "action", "took", "team", "id"];
+        assert_eq!(names(80, Some("payments")), with_team);
         for width in [80, 100, 120, 160, 200] {
-            assert!(asked.iter().all(|name| names(Some(width)).contains(name)), "{width}");
-            assert!(line(Some(width)).trim_end().len() <= width, "{width}");
-            assert!(Layout::new(Some(width)).head().len() <= width, "{width}");
+            assert!(asked.iter().all(|name| names(width, None).contains(name)), "{width}");
+            for team in [None, Some("payments")] {
+                assert!(line(Some(width), team).trim_end().len() <= width, "{width}");
+                let layout = Layout::new(Some(width), &[stored(team)]);
+                assert!(layout.head().len() <= width, "{width}");
+            }
         }
-        assert!(names(Some(100)).contains(&"model"));
-        assert_eq!(names(Some(160)).len(), COLUMNS.len());
-        assert_eq!(names(Some(20)), ["time", "reason", "id"]);
-        let wide = line(None);
-        assert!(wide.contains("2026-11-17 10:56:59Z") && wide.contains(" payments "), "{wide}");
+        assert_eq!(names(160, None).len(), COLUMNS.len());
+        assert_eq!(names(20, None), ["time", "reason", "id"]);
+        let wide = line(Some(160), None);
         assert!(wide.ends_with(" 01a1e264f65b73860000000000000001\n"), "{wide}");
-        assert!(line(Some(160)).ends_with(" 01a1e264f65b73860000000000000001\n"));
+    }
+
+    #[test]
+    fn in_pipes_all_columns_are_whole() {
+        let wide = line(None, Some("the team that answers for payments"));
+        for part in [
+            "2026-11-17 10:56:59Z ",
+            " claude-sonnet-4-5-20250929 ",
+            " the team that answers for payments ",
+            " 01a1e264f65b73860000000000000001\n",
+        ] {
+            assert!(wide.contains(part), "{wide}");
+        }
+        // Also where the endings that follow were not known, as for `tail`.
+        let mut out = Vec::new();
+        let layout = Layout::new(None, &[]);
+        write(&mut out, &stored(None), false, Style::of_stdout(), &layout).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.contains(" claude-sonnet-4-5-20250929 "), "{text}");
     }
 
     #[test]

@@ -5,6 +5,31 @@ use endstop::{Ending, Reason};
 /// Exit code of a command that failed, such as for a missing file.
 pub(crate) const ERROR: u8 = 1;
 
+/// Exit code for invalid arguments, as clap returns it.
+pub(crate) const INVALID: u8 = 2;
+
+/// Mistake in the arguments that only the command itself can see.
+#[derive(Debug)]
+struct Invalid(String);
+
+impl std::fmt::Display for Invalid {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+/// Returns the error of a command whose arguments are invalid.
+pub(crate) fn invalid(mistake: impl std::fmt::Display) -> anyhow::Error {
+    anyhow::Error::new(Invalid(mistake.to_string()))
+}
+
+/// Returns the exit code of a command that failed.
+pub(crate) fn of_error(error: &anyhow::Error) -> u8 {
+    if error.is::<Invalid>() { INVALID } else { ERROR }
+}
+
 /// Exit code of `report` if a `--fail-if` condition is met.
 pub(crate) const FAIL_IF: u8 = 21;
 
@@ -56,6 +81,8 @@ pub(crate) fn of_reason(reason: Reason) -> u8 {
 pub(crate) fn parse_reason(name: &str) -> Result<Reason, String> {
     Reason::from_name(name).ok_or_else(|| {
         let known: Vec<&str> = Reason::ALL.into_iter().map(Reason::name).collect();
-        format!("unknown reason `{name}`: expected one of {}", known.join(", "))
+        let meant = endstop::nearest(name, known.iter().copied());
+        let meant = meant.map(|meant| format!("; did you mean `{meant}`?")).unwrap_or_default();
+        format!("unknown reason `{name}`: expected one of {}{meant}", known.join(", "))
     })
 }

@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         Err(error) if is_closed_pipe(&error) => ExitCode::from(exit::CLOSED_PIPE),
         Err(error) => {
             say!("endstop: {}", printable(&with_causes(&error)));
-            ExitCode::from(exit::ERROR)
+            ExitCode::from(exit::of_error(&error))
         }
     }
 }

@@ -4,11 +4,11 @@ mod examples;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context as _, Result, anyhow};
 use endstop::Reason;
 use endstop_store::view::{self, CLASSES, ratio};
 use endstop_store::{
@@ -97,10 +97,12 @@ fn dimension(name: &str) -> Result<Dimension, String> {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    // Before the store is opened: a mistake in the arguments is told first.
+    query(args, &[])?.check().map_err(exit::invalid)?;
     let mut store = args.store.open()?;
     let Some(seconds) = args.watch else { return once(args, &mut *store) };
     loop {
-        if io::stdout().is_terminal() {
+        if style::has_control() {
             // Clears the screen, and begins at its top.
             io::stdout().lock().write_all(b"\x1b[2J\x1b[H")?;
         }
@@ -138,7 +140,7 @@ fn once(args: &Args, store: &mut dyn Store) -> Result<ExitCode> {
             text(&query, &report, &odd, &Shown { examples, show, is_matrix }, style)
         }
     };
-    io::stdout().lock().write_all(text.as_bytes())?;
+    io::stdout().lock().write_all(text.as_bytes()).context("cannot write to standard output")?;
     let mut failed = false;
     for condition in &args.fail_if {
         if let Some(why) = condition.holds(&report.total.now) {
@@ -152,11 +154,11 @@ fn once(args: &Args, store: &mut dyn Store) -> Result<ExitCode> {
 /// Returns the question, by the usual dimensions where none are asked for.
 fn query(args: &Args, usual: &[Dimension]) -> Result<Query> {
     let now = when::now();
-    let at = |when: When| when.at(now, Some(&args.tz));
+    let at = |when: When| when.at(now, Some(&args.tz)).map_err(exit::invalid);
     let since = at(args.since)?;
     let until = args.until.map(at).transpose()?.unwrap_or(now + 1);
     if since >= until {
-        return Err(anyhow!("invalid period: --since must be before --until"));
+        return Err(exit::invalid("invalid period: --since must be before --until"));
     }
     let before = Period { since: since.saturating_sub(until - since), until: since };
     Ok(Query {
@@ -346,8 +348,7 @@ fn blank_zero(count: u64) -> String {
 
 /// Returns the time that 95 of 100 responses took at most; nothing is said of a single one.
 fn p95(times: &Buckets) -> String {
-    let several = times.0.iter().sum::<u64>() > 1;
-    times.quantile(0.95).filter(|_| several).map_or("-".to_owned(), when::long)
+    times.quantile(0.95).map_or("-".to_owned(), when::long)
 }
 
 fn table(out: &mut String, query: &Query, report: &Report, style: Style) {
@@ -442,9 +443,7 @@ fn shares(out: &mut String, total: &Group, style: Style) {
         row(out, "", &text);
     }
     for (name, buckets) in [("first byte", &sums.first_byte), ("total", &sums.total)] {
-        let several = buckets.0.iter().sum::<u64>() > 1;
-        let quantile = |share| buckets.quantile(share).filter(|_| several);
-        let at = |share| quantile(share).map_or("-".to_owned(), when::long);
+        let at = |share| buckets.quantile(share).map_or("-".to_owned(), when::long);
         row(out, name, &format!("p50 {}, p95 {}, p99 {}", at(0.50), at(0.95), at(0.99)));
     }
 }

@@ -14,8 +14,8 @@ use endstop::{
 use flate2::read::MultiGzDecoder;
 use serde_json::value::RawValue;
 
-use crate::number;
 use crate::recording::is_bad_gzip;
+use crate::{exit, number};
 
 /// Number of bytes at the start that are used to detect the wire.
 const LOOK: usize = 256 * 1024;
@@ -189,7 +189,10 @@ fn wire(args: &ResponseArgs, first: &[u8], request: &[u8]) -> Result<(Wire, Requ
         let ids: Vec<&str> = registry.ids().collect();
         let meant = endstop::nearest(known, ids.iter().copied());
         let meant = meant.map(|id| format!("; did you mean `{id}`?")).unwrap_or_default();
-        bail!("unknown provider `{known}`: expected one of {}{meant}", ids.join(", "));
+        return Err(exit::invalid(format!(
+            "unknown provider `{known}`: expected one of {}{meant}",
+            ids.join(", ")
+        )));
     }
     let (host, path) = args.url.as_deref().map(parse_url).transpose()?.unwrap_or_default();
     let headers: Vec<(&str, &str)> =
@@ -223,10 +226,10 @@ fn parse_url(url: &str) -> Result<(&str, &str)> {
     let is_bare = !url.contains("://") && (host.contains('.') || host.starts_with("localhost"));
     let is_odd = |char: char| char.is_whitespace() || char.is_control();
     if host.is_empty() || url.contains(is_odd) || !(is_http || is_bare) {
-        bail!(
+        return Err(exit::invalid(format!(
             "invalid --url `{url}`: expected an HTTP or HTTPS URL, such as \
              `https://api.openai.com/v1/chat/completions`"
-        );
+        )));
     }
     Ok((host, path))
 }
@@ -244,10 +247,10 @@ pub(crate) fn split_url(url: &str) -> (&str, &str) {
 fn parse_header(header: &str) -> Result<(&str, &str)> {
     match header.split_once(':') {
         Some((name, value)) if !name.trim().is_empty() => Ok((name.trim(), value.trim())),
-        _ => bail!(
+        _ => Err(exit::invalid(
             "invalid --header: expected a name, a colon and a value, such as `anthropic-version: \
-             2023-06-01`"
-        ),
+             2023-06-01`",
+        )),
     }
 }
 

@@ -13,7 +13,7 @@ use endstop_sim::{Chunks, LedgerEntry, Options, ResponseEnd, Scenario, Sim, scen
 
 use crate::number;
 use crate::style::Style;
-use crate::{env, when};
+use crate::{env, exit, when};
 
 /// Serve simulated providers, to test an agent against every kind of ending
 ///
@@ -130,7 +130,7 @@ async fn serve(args: &Args, scenarios: Vec<String>) -> Result<ExitCode> {
 
 fn explained(error: io::Error, listen: SocketAddr) -> anyhow::Error {
     if error.kind() == io::ErrorKind::InvalidInput {
-        return anyhow!("{error}");
+        return exit::invalid(error);
     }
     if error.kind() == io::ErrorKind::AddrInUse {
         let port = listen.port();

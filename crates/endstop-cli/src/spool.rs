@@ -79,14 +79,15 @@ fn status(place: &Place) -> Result<ExitCode> {
     };
     let found = Spool::inspect(&dir)?;
     writeln!(out, "{}: {state}", dir.display())?;
-    writeln!(out, "  {:<12} {} in {} files", "size", bytes(found.bytes), found.segments)?;
+    let files = if found.segments == 1 { "file" } else { "files" };
+    writeln!(out, "  {:<12} {} in {} {files}", "size", bytes(found.bytes), found.segments)?;
     for (name, waiting) in &found.waiting {
         writeln!(out, "  {:<12} {} wait for {name}", "waiting", bytes(*waiting))?;
     }
     writeln!(out, "  {:<12} {}", "damaged", bytes(found.damaged))?;
     let refused = endstop_store::refused(&dir)?;
     let count: u64 = refused.values().sum();
-    writeln!(out, "  {:<12} {count} endings", "refused")?;
+    writeln!(out, "  {:<12} {}", "refused", endings(count))?;
     for ((sink, why), count) in &refused {
         let why = endstop::text::clean(why, 300);
         writeln!(out, "    {count} by {}: {why}", endstop::text::clean(sink, 64))?;
@@ -116,7 +117,8 @@ fn load_refused(LoadRefused { place, sink }: &LoadRefused) -> Result<ExitCode> {
     opened.migrate()?;
     let done = endstop_store::load_refused(&dir, name, &mut *opened)?;
     let mut out = io::stdout().lock();
-    writeln!(out, "{} endings were loaded into {}", done.loaded, endstop_store::shown(&url))?;
+    let loaded = endings(done.loaded);
+    writeln!(out, "loaded {loaded} into {}", endstop_store::shown(&url))?;
     if done.refused > 0 {
         writeln!(out, "{} were refused again: `endstop spool status` says why", done.refused)?;
     }
@@ -125,6 +127,10 @@ fn load_refused(LoadRefused { place, sink }: &LoadRefused) -> Result<ExitCode> {
     }
     let left = done.refused + done.unread;
     Ok(if left == 0 { ExitCode::SUCCESS } else { ExitCode::from(crate::exit::ERROR) })
+}
+
+fn endings(count: u64) -> String {
+    if count == 1 { "1 ending".to_owned() } else { format!("{count} endings") }
 }
 
 fn bytes(count: u64) -> String {

@@ -7,6 +7,8 @@ use endstop_gateway::Config;
 use endstop_gateway::config::default_data_dir;
 use endstop_store::{Filter, Store};
 
+use crate::exit;
+
 /// Store to use.
 #[derive(clap::Args)]
 pub(crate) struct StoreArgs {
@@ -53,11 +55,13 @@ impl StoreArgs {
     /// Opens the store for reading.
     pub(crate) fn open(&self) -> Result<Box<dyn Store>> {
         let url = self.url()?;
-        endstop_store::open_to_read(&url).with_context(|| {
-            format!(
+        endstop_store::open_to_read(&url).map_err(|error| match error {
+            // Nothing creates a store with such an address.
+            endstop_store::Error::Url { .. } => exit::invalid(error),
+            error => anyhow::Error::new(error).context(format!(
                 "cannot read endings from {} (`endstop serve` creates it, `--store` names another)",
                 endstop_store::shown(&url)
-            )
+            )),
         })
     }
 }

@@ -19,8 +19,7 @@ impl Style {
 
     fn of(is_terminal: bool) -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self(!refused && !dumb && is_terminal)
+        Self(!refused && !is_dumb() && is_terminal)
     }
 
     pub(crate) fn bold(self, text: &str) -> String {
@@ -53,6 +52,15 @@ impl Style {
     fn paint(self, code: &str, text: &str) -> String {
         if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
+}
+
+/// Reports whether standard output is a terminal that obeys escape codes, such as the one that clears it.
+pub(crate) fn has_control() -> bool {
+    std::io::stdout().is_terminal() && !is_dumb()
+}
+
+fn is_dumb() -> bool {
+    std::env::var_os("TERM").is_some_and(|term| term == "dumb")
 }
 
 /// Returns the width of the terminal; that of a wide one where the output is not a terminal.

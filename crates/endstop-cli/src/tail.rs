@@ -9,10 +9,10 @@ use anyhow::Result;
 use endstop_store::{Period, Wanted};
 
 use crate::endings::{self, Layout};
-use crate::number;
 use crate::store::{FilterArgs, StoreArgs};
 use crate::style::{self, Style};
 use crate::when;
+use crate::{exit, number};
 
 /// Maximum age of a response that is shown when it ends.
 const LONGEST_MS: u64 = 35 * 60_000;
@@ -46,14 +46,14 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let filter = args.filter.filter();
+    Wanted { filter, ..Wanted::default() }.check().map_err(exit::invalid)?;
     let mut store = args.store.open()?;
     let mut seen: HashSet<String> = HashSet::new();
     let mut shown = 0;
     let mut first = true;
-    let layout = Layout::new(style::terminal_width());
-    if !args.json {
-        writeln!(io::stdout().lock(), "{}", Style::of_stdout().dim(&layout.head()))?;
-    }
+    // Made when the store has answered: a question that it refuses gets no table.
+    let mut made: Option<Layout> = None;
     loop {
         let now = when::now();
         let period = Some(Period { since: now.saturating_sub(LONGEST_MS), until: now + 60_000 });
@@ -70,13 +70,23 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             Err(error) => return Err(error.into()),
         };
         let mut out = io::stdout().lock();
+        let layout = match &made {
+            Some(layout) => layout,
+            None => {
+                let layout = Layout::new(style::terminal_width(), &found);
+                if !args.json {
+                    writeln!(out, "{}", Style::of_stdout().dim(&layout.head()))?;
+                }
+                &*made.insert(layout)
+            }
+        };
         let skipped = if first { found.len().saturating_sub(args.last) } else { 0 };
         let newest: HashSet<String> = found.iter().map(|one| one.record.id.clone()).collect();
         for (index, stored) in found.iter().rev().enumerate() {
             if seen.contains(&stored.record.id) || index < skipped {
                 continue;
             }
-            endings::write(&mut out, stored, args.json, Style::of_stdout(), &layout)?;
+            endings::write(&mut out, stored, args.json, Style::of_stdout(), layout)?;
             // The existing ones were not waited for.
             shown += usize::from(!first);
             if !first && args.count.is_some_and(|count| shown >= count) {

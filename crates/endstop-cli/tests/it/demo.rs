@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-use crate::Folder;
+use crate::{Folder, endstop_with, fails};
 
 /// Demo that stops at the end of the test.
 struct Running {
@@ -193,4 +193,11 @@ fn every_built_in_route_is_simulated() {
         });
         assert!(line.is_some_and(|line| line.contains("simulated")), "{path}: {listed}");
     }
+}
+
+#[test]
+fn a_missing_temporary_directory_is_told() {
+    let output = endstop_with(&["demo"], b"", &[("TMPDIR", "/no/such/dir")]);
+    let says = "cannot create a temporary directory in /no/such/dir: it does not exist; set TMPDIR";
+    fails(&output, 1, says);
 }

@@ -192,7 +192,7 @@ fn bad_input_gets_one_line_that_says_what_to_do() {
     let path = folder.0.to_str().unwrap();
     fails(&endstop(&["check", "/no/such/file"], b""), 1, "cannot open /no/such/file");
     fails(&endstop(&["check", path], b""), 1, "use `endstop replay`");
-    fails(&endstop(&["check", "--provider", "acme"], b"{}"), 1, "expected one of openai, azure");
+    fails(&endstop(&["check", "--provider", "acme"], b"{}"), 2, "expected one of openai, azure");
     fails(&endstop(&["check"], b""), 1, "is empty");
     let noise: Vec<u8> =
         (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();

@@ -395,14 +395,33 @@ fn check_says_what_it_expected_and_what_was_meant() {
     assert!(!String::from_utf8_lossy(&letter.stderr).contains("decompress"));
     for command in ["check", "decide", "explain"] {
         let output = endstop(&[command, "--provider", "antropic"], b"{}");
-        fails(&output, 1, "unknown provider `antropic`: expected one of openai, azure,");
-        fails(&output, 1, "; did you mean `anthropic`?");
+        fails(&output, 2, "unknown provider `antropic`: expected one of openai, azure,");
+        fails(&output, 2, "; did you mean `anthropic`?");
     }
     let folder = Folder::new("odd-meant");
     let file = folder.write("w.toml", "[provider.acme-cloud]\nlike = \"openai\"\n");
     let output = endstop(&["check", "--config", &file, "--provider", "acmecloud"], b"{}");
-    fails(&output, 1, "expected one of acme-cloud, openai,");
-    fails(&output, 1, "did you mean `acme-cloud`?");
+    fails(&output, 2, "expected one of acme-cloud, openai,");
+    fails(&output, 2, "did you mean `acme-cloud`?");
+    let output = endstop(&["check", "--fail-on", "outputlimit"], b"{}");
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(text.contains("; did you mean `output_limit`?"), "{text}");
+}
+
+/// Also one with a `name`, which the gateway's configuration has not.
+#[test]
+fn a_policy_file_is_a_configuration() {
+    let folder = Folder::new("odd-policy");
+    let file = folder.write("agent.toml", "name = \"mine\"\nbased_on = \"careful\"\n");
+    let output = endstop(&["check", "--config", &file], WHOLE.as_bytes());
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let output = endstop(&["decide", "--json", "--config", &file], WHOLE.as_bytes());
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(line["policy"], "mine");
+    let wrong = folder.write("wrong.toml", "name = \"mine\"\nbased_upon = \"careful\"\n");
+    let output = endstop(&["check", "--config", &wrong], WHOLE.as_bytes());
+    fails(&output, 1, "wrong.toml:");
 }
 
 #[test]
@@ -498,7 +517,7 @@ fn a_full_disk_is_an_error_and_no_crash() {
 fn a_url_must_be_one() {
     for url in ["not a url", "ftp://api.openai.com/v1", "https://", "", "nonsense"] {
         let output = endstop(&["check", "--url", url], WHOLE.as_bytes());
-        fails(&output, 1, &format!("invalid --url `{url}`: expected an HTTP or HTTPS URL"));
+        fails(&output, 2, &format!("invalid --url `{url}`: expected an HTTP or HTTPS URL"));
     }
     for url in ["HTTPS://api.openai.com", "api.openai.com/v1/chat/completions", "localhost:1/v1"] {
         let output = endstop(&["check", "--url", url], WHOLE.as_bytes());

@@ -109,6 +109,16 @@ fn a_report_counts_and_draws() {
     assert_eq!(json["groups"][1]["examples"]["output_limit"], id(2));
     assert_eq!(json["groups"][2]["examples"]["unknown"], id(6));
     assert_eq!(json["groups"][0].get("examples"), None);
+    // Of a single response no percentile is known, in any form of the report.
+    assert!(json["groups"][0]["total_us"]["p95"].is_u64(), "{json}");
+    assert_eq!(json["groups"][2]["total_us"]["p95"], Value::Null, "{json}");
+    let csv = stdout(&endstop(&["report", "--store", &url, "--by", "reason", "--csv"], b""));
+    let mut lines = csv::Reader::from_reader(csv.as_bytes());
+    let at = lines.headers().unwrap().iter().position(|name| name == "total_p95_us").unwrap();
+    for line in lines.records() {
+        let line = line.unwrap();
+        assert_eq!(line[at].is_empty(), &line[0] == "unknown", "{csv}");
+    }
     let csv = stdout(&endstop(&["report", "--store", &url, "--by", "team", "--csv"], b""));
     assert!(csv.starts_with("team,count,share,") && csv.contains("\nblue,6,1.000000,"), "{csv}");
 }
@@ -294,27 +304,63 @@ fn mistakes_are_told_in_one_line() {
     for command in ["report", "endings"] {
         fails(&endstop(&[command, "--store", &none], b""), 1, "none.db");
         let output = endstop(&[command, "--store", "mysql://u:sk-canary@h/d"], b"");
-        fails(&output, 1, "invalid store");
+        fails(&output, 2, "invalid store");
+        assert!(!String::from_utf8_lossy(&output.stderr).contains("creates it"));
         let output = endstop(&[command, "--store", "sqlite:x", "--config", "/none.toml"], b"");
         assert!(!output.status.success());
         assert!(!String::from_utf8_lossy(&output.stderr).contains("sk-canary"));
     }
     let url = store(&folder);
-    fails(&endstop(&["report", "--store", &url, "--by", "reason,reason,team,key,day"], b""), 1, "");
-    let output = endstop(&["report", "--store", &url, "--by", "colour"], b"");
+    fails(&endstop(&["report", "--store", &url, "--by", "reason,reason,team,key,day"], b""), 2, "");
+    let output = endstop(&["report", "--store", &url, "--by", "modle"], b"");
     assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("; did you mean `model`?"));
     for (name, value, said) in [
         ("--reason", "output_limits", "did you mean `output_limit`?"),
         ("--finish-reason", "lenght", "did you mean `length`?"),
     ] {
         for command in ["report", "endings", "tail"] {
-            fails(&endstop(&[command, "--store", &url, name, value], b""), 1, said);
+            let output = endstop(&[command, "--store", &url, name, value], b"");
+            fails(&output, 2, said);
+            assert_eq!(stdout(&output), "", "{command}");
         }
     }
-    fails(&endstop(&["endings", "--store", &url, "--action", "pased"], b""), 1, "`passed`");
-    fails(&endstop(&["report", "--store", &url, "--tz", "Mars"], b""), 1, "unknown time zone");
+    fails(&endstop(&["endings", "--store", &url, "--action", "pased"], b""), 2, "`passed`");
+    fails(&endstop(&["report", "--store", &url, "--tz", "Mars"], b""), 2, "unknown time zone");
+    for command in ["report", "endings"] {
+        let output = endstop(&[command, "--store", &url, "--limit", "0"], b"");
+        fails(&output, 2, "the limit is from 1 to");
+    }
+    let output = endstop(&["report", "--store", &url, "--since", "1h", "--until", "2h"], b"");
+    fails(&output, 2, "--since must be before --until");
+    let output = endstop(&["backfill", "--from", "sqlite:/no/such.db"], b"");
+    fails(&output, 1, "endstop: the file `/no/such.db` does not exist\n");
     let output = endstop(&["report", "--store", &url, "--since", "yesterday"], b"");
     assert!(String::from_utf8_lossy(&output.stderr).contains("invalid time `yesterday`"));
+}
+
+#[test]
+fn the_documentation_lists_how_responses_close() {
+    let page = include_str!("../../../../docs/record.md");
+    let (_, part) = page.split_once("\n### Closed and cause\n").unwrap();
+    for closed in endstop::Closed::ALL {
+        assert!(part.contains(&format!("`{}`", closed.word())), "{}", closed.word());
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_names_standard_output() {
+    let folder = Folder::new("report-full");
+    let url = store(&folder);
+    for command in ["report", "endings"] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = std::process::Command::new(env!("CARGO_BIN_EXE_endstop"))
+            .args([command, "--store", &url])
+            .stdout(full)
+            .output()
+            .unwrap();
+        fails(&output, 1, "cannot write to standard output: No space left on device");
+    }
 }
 
 #[test]

@@ -39,9 +39,9 @@ fn mistakes_are_told_in_one_line() {
     let output = endstop(&["sim", "--listen", "127.0.0.1:0", "--scenario", "lenght"], b"");
     let unknown =
         "unknown scenario `lenght`: `endstop sim --list` lists all; did you mean `length`?";
-    fails(&output, 1, unknown);
+    fails(&output, 2, unknown);
     let output = endstop(&["sim", "--listen", "127.0.0.1:0", "--scenario", "foo"], b"");
-    fails(&output, 1, "unknown scenario `foo`: `endstop sim --list` lists all\n");
+    fails(&output, 2, "unknown scenario `foo`: `endstop sim --list` lists all\n");
     let output = endstop(&["sim", "--listen", "nowhere"], b"");
     assert!(String::from_utf8_lossy(&output.stderr).contains("expected an IP address and a port"));
     fails(&endstop(&["sim", "--script", "/nowhere.txt"], b""), 1, "cannot read /nowhere.txt");
