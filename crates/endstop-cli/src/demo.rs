@@ -82,12 +82,8 @@ async fn demo() -> Result<ExitCode> {
     let mut hangup = signal(SignalKind::hangup()).context("cannot listen for signals")?;
     let folder = tempfile::Builder::new().prefix("endstop-demo-").tempdir();
     let folder = folder.map_err(|error| {
-        let (dir, why) = (std::env::temp_dir(), error.kind());
-        let why = match why {
-            io::ErrorKind::NotFound => "it does not exist".to_owned(),
-            io::ErrorKind::PermissionDenied => "it cannot be written".to_owned(),
-            _ => error.to_string(),
-        };
+        let dir = std::env::temp_dir();
+        let why = if dir.is_dir() { error.to_string() } else { "it does not exist".to_owned() };
         anyhow!(
             "cannot create a temporary directory in {}: {why}; set TMPDIR to another",
             dir.display()

@@ -55,13 +55,15 @@ impl StoreArgs {
     /// Opens the store for reading.
     pub(crate) fn open(&self) -> Result<Box<dyn Store>> {
         let url = self.url()?;
-        endstop_store::open_to_read(&url).map_err(|error| match error {
+        endstop_store::open_to_read(&url).map_err(|error| {
             // Nothing creates a store with such an address.
-            endstop_store::Error::Url { .. } => exit::invalid(error),
-            error => anyhow::Error::new(error).context(format!(
+            if matches!(error, endstop_store::Error::Url { .. }) {
+                return exit::invalid(error);
+            }
+            anyhow::Error::new(error).context(format!(
                 "cannot read endings from {} (`endstop serve` creates it, `--store` names another)",
                 endstop_store::shown(&url)
-            )),
+            ))
         })
     }
 }

@@ -95,14 +95,15 @@ impl From<endstop_turn::policy::PolicyFileError> for Error {
 }
 
 fn said(setting: &str, error: &std::io::Error) -> String {
-    match error.kind() {
-        std::io::ErrorKind::AddrInUse => format!(
-            "the port is taken; stop the other program, or choose another port with `{setting}` \
-             (`--{setting}`)"
+    let known = [
+        (
+            std::io::ErrorKind::AddrInUse,
+            "the port is taken; stop the other program, or choose another port",
         ),
-        std::io::ErrorKind::PermissionDenied => {
-            format!("not permitted; choose a port above 1023 with `{setting}` (`--{setting}`)")
-        }
-        _ => error.to_string(),
+        (std::io::ErrorKind::PermissionDenied, "not permitted; choose a port above 1023"),
+    ];
+    match known.iter().find(|(kind, _)| *kind == error.kind()) {
+        Some((_, words)) => format!("{words} with `{setting}` (`--{setting}`)"),
+        None => error.to_string(),
     }
 }
