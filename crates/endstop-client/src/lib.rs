@@ -63,6 +63,7 @@ pub use client::{ChatStream, Client, ClientBuilder, LoopState, Request};
 pub use conversation::{ConversationReport, Flaw, analyze_conversation};
 #[cfg(feature = "agent")]
 pub use endstop_macros::tool;
+#[doc(no_inline)]
 pub use endstop_turn::observation::{Observation, Subscriber};
 pub use error::Error;
 pub use event::RunEvent;

@@ -439,6 +439,7 @@ fn another_model_is_asked_within_the_cost_limit_at_its_own_price() {
 }
 
 #[test]
+#[cfg(feature = "toml")]
 fn limits_for_a_provider_apply_to_the_first_request() {
     let begin = |table: &str| {
         let policy =
